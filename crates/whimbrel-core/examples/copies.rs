@@ -50,7 +50,7 @@ fn run(brokers: usize) -> (Duration, u64, u64) {
     }
     net.advance(Duration::from_secs(10));
     net.nodes[0].side.edges.told.clear();
-    let before = net.nodes[0].core.overlay_stats().cloned().unwrap_or_default();
+    let before = net.nodes[0].core.overlay_stats().unwrap_or_default();
     let topics: Vec<String> = (0..=SESSIONS).map(|number| format!("c/{number}")).collect();
     let begin = Instant::now();
     for _ in 0..SECONDS * A_SECOND {
@@ -70,7 +70,7 @@ fn run(brokers: usize) -> (Duration, u64, u64) {
         net.nodes[0].side.edges.told.clear();
     }
     let took = begin.elapsed();
-    let after = net.nodes[0].core.overlay_stats().cloned().unwrap_or_default();
+    let after = net.nodes[0].core.overlay_stats().unwrap_or_default();
     (took, after.copies_out - before.copies_out, after.copies_bytes - before.copies_bytes)
 }
 

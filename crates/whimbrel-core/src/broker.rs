@@ -232,7 +232,7 @@ impl Broker {
             return Some((self.now, Reason::CatchUp));
         }
         let flush = self.flush_due().map(|at| (at, Reason::Flush));
-        let overlay = self.overlay.as_ref().and_then(|overlay| overlay.net.next_deadline());
+        let overlay = self.overlay.as_ref().and_then(|overlay| overlay.next_deadline());
         let overlay = overlay.map(|at| (at, Reason::Overlay));
         [self.timers.next(), flush, overlay].into_iter().flatten().min()
     }

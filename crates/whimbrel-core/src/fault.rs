@@ -51,6 +51,29 @@ impl Faults {
     pub(crate) const fn has_any(self) -> bool {
         false
     }
+
+    /// The network layer as it is.
+    #[cfg(not(feature = "mutants"))]
+    pub(crate) fn built_into(self, net: whimbrel_net::Net) -> whimbrel_net::Net {
+        net
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl Faults {
+    /// Builds the fault into the network layer, if it is one of that.
+    pub(crate) fn built_into(self, mut net: whimbrel_net::Net) -> whimbrel_net::Net {
+        let of_net = match self.built_in {
+            Some(Mutant::RetainedNotCompared) => whimbrel_net::NetMutant::RetainedNotCompared,
+            Some(Mutant::InterestStays) => whimbrel_net::NetMutant::InterestStays,
+            Some(Mutant::SilenceOfOtherInterest) => whimbrel_net::NetMutant::SilenceOfOtherInterest,
+            Some(Mutant::MergedRangeNacks) => whimbrel_net::NetMutant::MergedRangeNacks,
+            Some(Mutant::RepairLoop) => whimbrel_net::NetMutant::RepairLoop,
+            _ => return net,
+        };
+        net.build_in(of_net);
+        net
+    }
 }
 
 #[cfg(feature = "mutants")]

@@ -44,9 +44,9 @@ mod timers;
 mod topic;
 
 pub use api::{
-    Accepted, Attach, Channel, Delivery, Durability, EventStep, Filter, Following, Granted, HangUp, Input, Kick,
-    Limits, Link, Naming, Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent,
-    SessionPrincipal, Settlement, Start, Tell, Unread, Will,
+    Accepted, Attach, Channel, Delivery, Durability, EventStep, Filter, Following, Granted, HangUp, Hop, Input, Kick,
+    Limits, Link, LinkOutput, Naming, Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment,
+    Sent, SessionPrincipal, Settlement, Start, Tell, Unread, Will,
 };
 pub use broker::Broker;
 pub use caching::CacheInterest;

@@ -105,7 +105,7 @@ impl Broker {
                     let route = self.router.route(event.topic()).expect("the topic has been checked");
                     let matched = self.pass(now, route, &mut Publication::of(&event, 0), retain, out);
                     if let Some(overlay) = self.overlay.as_deref_mut() {
-                        overlay.net.stats.events_unwanted += u64::from(!matched);
+                        overlay.stats.events_unwanted += u64::from(!matched);
                     }
                 }
                 Passed::Lost { after, upto } => {

@@ -133,7 +133,7 @@ impl Broker {
             results.push(result.clone().map(|granted| Granted { begins, ..granted }));
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.own_interest.record_answered(now);
+            overlay.net.record_answered(now);
         }
         out.subscribed(whom.link, tag, &results, pending);
         for (asked, new, result) in &made {

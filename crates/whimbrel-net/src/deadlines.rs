@@ -25,6 +25,19 @@ impl<D: Copy + Ord> Deadlines<D> {
         self.by_due.insert((due, at));
     }
 
+    /// Adds a deadline unless an earlier one for the same purpose is there; a later one is
+    /// replaced.
+    pub fn set_once(&mut self, at: Time, due: D) {
+        let known = self.first_of(due);
+        if known.is_some_and(|known| known <= at) {
+            return;
+        }
+        if let Some(known) = known {
+            self.remove(known, due);
+        }
+        self.insert(at, due);
+    }
+
     /// Removes a deadline, if it is there.
     pub fn remove(&mut self, at: Time, due: D) {
         self.by_time.remove(&(at, due));

@@ -13,7 +13,7 @@ pub use session::{
     Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, SessionPrincipal, Start, Will,
 };
 pub use told::{Accepted, Delivery, EventStep, Kick, Naming, Output, Refusal, Sent, Unread};
-pub use whimbrel_net::{Channel, HangUp, PeerInput, PeerLink};
+pub use whimbrel_net::{Channel, HangUp, Hop, LinkOutput, PeerInput, PeerLink};
 
 use crate::store::{BatchNo, Disk, Fetched};
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Qos};
 
-use super::{Channel, Granted, HangUp, Link, PeerLink, Segment};
+use super::{Granted, Hop, Link, Segment};
 
 /// The outcome of a published event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,20 +151,8 @@ pub enum EventStep {
         /// It has just become durable in the log.
         is_logged: bool,
     },
-    /// It was sent on the link to a neighbour.
-    Sent {
-        /// The neighbour.
-        to: HostId,
-        /// It answers a nack.
-        is_answer: bool,
-    },
-    /// It was received on the link from a neighbour.
-    Came {
-        /// The neighbour.
-        from: HostId,
-        /// It answers a nack.
-        is_answer: bool,
-    },
+    /// It has gone over a link.
+    Hop(Hop),
 }
 
 /// The delivery of one event to one subscription.
@@ -195,8 +183,8 @@ pub struct Delivery<'a> {
 }
 
 /// The receiver of the core's decisions. All calls for one link are in the order in which they take
-/// effect.
-pub trait Output {
+/// effect. What concerns links to other brokers is in [`whimbrel_net::LinkOutput`].
+pub trait Output: whimbrel_net::LinkOutput {
     /// The link has its session; `present` if it existed before. Repeated and waiting deliveries
     /// follow.
     fn attached(&mut self, link: Link, present: bool);
@@ -245,22 +233,8 @@ pub trait Output {
     fn resume(&mut self, _link: Link) {}
     /// Knowledge of an own stream, for a driver that carries it to other brokers.
     fn knowledge(&mut self, _segment: &Segment<'_>) {}
-    /// Whether [`Output::step`] is wanted; if not, events are not even read for it.
-    fn wants_steps(&self) -> bool {
-        false
-    }
-    /// A step of an event. Called only if [`Output::wants_steps`].
+    /// A step of an event. Called only if [`whimbrel_net::LinkOutput::wants_steps`].
     fn step(&mut self, _event: &AcceptedEvent<'_>, _step: EventStep) {}
-    /// Sends bytes to another broker: the next of a stream, or one datagram. Returns how many bytes
-    /// are unsent on that channel now; a datagram is sent at once or never.
-    fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
-        0
-    }
-    /// Ends a connection to another broker; the core has already let go of it.
-    fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
-    /// Asks for a link to a known broker without one. Repeated if there still is none after a
-    /// while.
-    fn peer_dial(&mut self, _name: &str, _address: &str) {}
     /// A client's session goes on, here or elsewhere, from the copy kept here, as its owner cannot
     /// be reached. The copy lacks deliveries and acknowledgements of the last `age` or a little
     /// longer. Repeated if the session is asked for again.

@@ -419,7 +419,7 @@ impl Broker {
             let may_come = after.iter().filter(is_missing).any(|after| self.may_come(now, after.pubend.host()));
             if until <= now || !may_come {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
-                    overlay.net.stats.order_breaks += u64::from(!is_met);
+                    overlay.stats.order_breaks += u64::from(!is_met);
                 }
                 if let Some(blocked) =
                     self.cursors.durable_mut(id).and_then(|durable| durable.remote.blocked.get_mut(at))

@@ -4,11 +4,10 @@
 use core::ops::ControlFlow;
 
 use whimbrel_event::{AcceptedEvent, EventId, Tick, Time};
-use whimbrel_net::{Channel, PeerLink};
-use whimbrel_wire::{Ask, Dest, Frame, Nack, Part, Repairers, compact};
+use whimbrel_net::PeerLink;
+use whimbrel_net::forward::Sending;
+use whimbrel_wire::{Dest, Nack, Part, Repairers, compact};
 
-use super::forward::Sending;
-use super::traces::TraceStep;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
@@ -62,9 +61,7 @@ impl Broker {
         });
         let Some(number) = known else {
             // The interest in this version is not known here; the nack will be repeated.
-            let mut frame = Vec::new();
-            Frame::Ask(Ask { interests: vec![nack.from], link_states: Vec::new() }).encode(&mut frame);
-            return overlay.net.send(now, link, Channel::Control, &frame, out);
+            return overlay.net.ask_for_interest(now, link, nack.from, out);
         };
         let mut left = ANSWER_EVENTS_MAX;
         for range in &nack.ranges {
@@ -89,7 +86,7 @@ impl Broker {
     fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
         let Broker { overlay, router, cache, store, streams, .. } = self;
         let overlay = overlay.as_deref().expect("it was there");
-        let pubend = overlay.net.host.pubend(own as u8);
+        let pubend = overlay.net.host().pubend(own as u8);
         let upto = cache.incomplete(&PartitionSet::first(cache.plan().count()), pubend).min(upto);
         let is_logged = streams.own_reliable(pubend).is_some() && matches!(store.disk, Disk::Open | Disk::Full);
         if !is_logged || upto <= after || store.release.chopped[own] >= upto {
@@ -178,13 +175,13 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let destination = overlay.destinations.get(number).expect("it is served");
         let (host, tag) = (destination.host, destination.tag);
-        let whom = (host, destination.incarnation, destination.version);
+        let target = destination.silence_target();
         let (begin, since) = (destination.begin[own], destination.since[own]);
         let part = |after, upto, lost| Part { index: own as u8, begin, since, after, upto, lost, still: upto };
         let mut parts = Vec::new();
         let mut stands = after;
         let mut begins = 0;
-        let pubend = overlay.net.host.pubend(own as u8);
+        let pubend = overlay.net.host().pubend(own as u8);
         let mut lost = found.lost.iter().copied().filter(|(from, to)| *from < found.upto && *to > after).peekable();
         for (tick, retain, ends) in found.events {
             let before = Tick(tick.0 - 1);
@@ -201,15 +198,13 @@ impl Broker {
                 event: &found.bytes[begins..ends],
             };
             let sending = Sending { age_us: age_of(now, &sending), ..sending };
-            overlay.net.stats.events_answered += 1;
-            overlay.net.traffic.traces.record(now, id, TraceStep::Answered);
-            overlay.net.dispatch(now, &sending, &[(host, Dest { tag, previous: stands })], out);
+            overlay.net.send_again(now, &sending, host, Dest { tag, previous: stands }, out);
             (stands, begins) = (tick, ends);
         }
         split((stands, found.upto), &mut lost, |after, upto, lost| parts.push(part(after, upto, lost)));
-        overlay.net.stats.ranges_lost += parts.iter().filter(|part| part.lost).count() as u64;
+        overlay.stats.ranges_lost += parts.iter().filter(|part| part.lost).count() as u64;
         for parts in parts.chunks(whimbrel_wire::PARTS_MAX) {
-            overlay.send_silence(now, whom, parts.to_vec(), out);
+            overlay.net.send_silence(now, target, parts.to_vec(), out);
         }
     }
 }

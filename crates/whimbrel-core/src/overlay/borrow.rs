@@ -27,7 +27,7 @@ impl Broker {
     pub(crate) fn read_remote_soon(&mut self, now: Time, pubend: PubendId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if overlay.logs.reading.insert(pubend) {
-            overlay.net.set_timer(now + READ_GRACE, Due::Read(pubend));
+            overlay.set_timer(now + READ_GRACE, Due::Read(pubend));
         }
     }
 
@@ -82,16 +82,16 @@ impl Broker {
             frames.push((kind, body));
         });
         let Some(overlay) = self.overlay.as_deref() else { return };
-        let own = Sender { host: overlay.net.host, incarnation: overlay.net.incarnation };
+        let own = Sender { host: overlay.net.host(), incarnation: overlay.net.incarnation() };
         for (kind, body) in &frames {
             if let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(*kind, body) {
                 self.pass_question(now, (own, 0, true), &ask, out);
             }
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.reads_out += frames.len() as u64;
+            overlay.stats.reads_out += frames.len() as u64;
             if let Some(at) = next.filter(|_| overlay.logs.reading.insert(pubend)) {
-                overlay.net.set_timer(at, Due::Read(pubend));
+                overlay.set_timer(at, Due::Read(pubend));
             }
         }
     }
@@ -154,18 +154,18 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(pubend) = self.store.remote_reads.stream_of(told.number).filter(|pubend| pubend.host() == from.host)
         else {
-            overlay.net.stats.reads_late += 1;
+            overlay.stats.reads_late += 1;
             return;
         };
         let mut events = Vec::with_capacity(told.events.len());
         for (tick, bytes) in &told.events {
             let id = EventId { pubend, tick: *tick };
             let Ok(mut event) = compact::read(bytes, id) else {
-                overlay.net.stats.messages_refused += 1;
+                overlay.net.refuse_message();
                 return;
             };
             if TopicName::new(event.event.topic).is_err() {
-                overlay.net.stats.messages_refused += 1;
+                overlay.net.refuse_message();
                 return;
             }
             // Clocks differ: the rest of the event's lifetime counts from here.
@@ -177,7 +177,7 @@ impl Broker {
             event.event.headers.retain = told.retained.binary_search(tick).is_ok();
             events.push(Event::keep(id, event.accepted, &event.event));
         }
-        overlay.net.stats.events_borrowed += events.len() as u64;
+        overlay.stats.events_borrowed += events.len() as u64;
         let told_part = ToldPart { upto: told.upto, released: told.released, lost: told.lost.clone(), events };
         let Some((pubend, cursors)) = self.store.remote_reads.keep(from.host, told.number, told_part) else { return };
         for id in cursors {

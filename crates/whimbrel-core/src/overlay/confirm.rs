@@ -8,8 +8,6 @@ use std::collections::{BTreeSet, VecDeque};
 use whimbrel_event::{HostId, Reliability, Time};
 
 use super::hold_received::HoldsReceived;
-use super::joining::ALL_OTHERS;
-use super::net::Net;
 use super::{Due, Overlay, ending, is_local};
 use crate::api::{Durability, Granted, Output, Refusal, Start};
 use crate::broker::Broker;
@@ -19,6 +17,10 @@ use crate::route::Router;
 use crate::shared::MemberState;
 use crate::store::{BatchNo, Disk, Recipient, Store, Wait};
 use crate::stream::Sources;
+
+/// Stands for all brokers that are not named in the answer to a SUBSCRIBE: where more have not
+/// confirmed than are named, or where the broker has never had a link.
+pub const ALL_OTHERS: &str = "*";
 
 /// The longest time that a SUBSCRIBE waits for its confirmation.
 pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
@@ -193,7 +195,7 @@ impl Broker {
         let wanted = |(asked, _, result): &(PendingSubscription, bool, Result<Granted, Refusal>)| {
             result.is_ok() && !is_local(&asked.filter) && !is_elsewhere(&asked.filter)
         };
-        let is_alone = overlay.net.topology.len() < 2 && !overlay.net.is_young(now) && !overlay.net.lacks_everyone();
+        let is_alone = overlay.net.topology().len() < 2 && !overlay.net.is_young(now) && !overlay.net.lacks_everyone();
         let waits = |(asked, _, result): &(PendingSubscription, bool, Result<Granted, Refusal>)| {
             let known = groups.find(&asked.filter).filter(|_| result.is_ok());
             known.is_some_and(|id| groups.state(id) != MemberState::Served)
@@ -207,7 +209,7 @@ impl Broker {
         if !wants_any {
             let waiter = Waiter { what, is_durable: false, batch: None, version: Some(NO_VERSION), copied, due };
             overlay.waiting.sharing.push(waiter);
-            overlay.net.set_timer(due, Due::Confirm);
+            overlay.set_timer(due, Due::Confirm);
             return Ok(());
         }
         let is_durable = what
@@ -216,7 +218,7 @@ impl Broker {
             .filter(|made| wanted(made))
             .any(|(_, _, result)| result.as_ref().is_ok_and(|granted| granted.durability == Durability::Durable));
         overlay.waiting.entries.push_back(Waiter { what, is_durable, batch: None, version: None, copied, due });
-        overlay.net.set_timer(due, Due::Confirm);
+        overlay.set_timer(due, Due::Confirm);
         // The interest stays as it is if it covers the subscriptions already.
         overlay.net.tell_interest_soon(now);
         Ok(())
@@ -230,7 +232,7 @@ impl Broker {
         if let Some(last) = last.filter(|last| last.what.whom == whom && last.what.tag == tag) {
             last.due = (at + CONFIRM_MAX).max(now).min(last.due);
             let due = last.due;
-            overlay.net.set_timer(due, Due::Confirm);
+            overlay.set_timer(due, Due::Confirm);
         }
     }
 
@@ -238,7 +240,7 @@ impl Broker {
     pub(super) fn name_version(&mut self, now: Time, out: &mut dyn Output) {
         let Broker { overlay, router, cursors, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let version = overlay.net.own_interest.version();
+        let version = overlay.net.own_interest().version();
         overlay.waiting.name_version(version, router, cursors);
         overlay.waiting.is_told_more = true;
         overlay.logs.received.name(version);
@@ -326,7 +328,7 @@ impl Broker {
         let waited = self.refuse_shares(index, &mut made);
         let overlay = self.overlay.as_deref_mut().expect("it was there");
         let version = named.unwrap_or(u64::MAX);
-        let others = overlay.net.topology.states().filter(|state| state.host != overlay.net.host);
+        let others = overlay.net.topology().states().filter(|state| state.host != overlay.net.host());
         let mut pending: Vec<&str> = others
             .filter(|state| {
                 let is_granted = !is_durable || is_written && overlay.logs.received.is_granted(state.host, version);
@@ -341,7 +343,7 @@ impl Broker {
             pending.push(ALL_OTHERS);
         }
         let pending: Vec<Box<str>> = pending.into_iter().map(Box::from).collect();
-        overlay.net.stats.subscriptions_pending += u64::from(!pending.is_empty());
+        overlay.stats.subscriptions_pending += u64::from(!pending.is_empty());
         if let Some(version) = named.filter(|version| *version != NO_VERSION && pending.is_empty()) {
             let Broker { streams, router, cursors, .. } = self;
             // Most subscriptions have no cursor, and need no look at each stream.
@@ -411,22 +413,22 @@ impl Overlay {
             let entry = &mut self.waiting.entries[at];
             entry.version = None;
             let due = entry.due.max(now);
-            self.net.set_timer(due, Due::Confirm);
+            self.set_timer(due, Due::Confirm);
         }
         for at in 0..self.waiting.ending.len() {
             let due = self.waiting.ending[at].due.max(now);
-            self.net.set_timer(due, Due::Confirm);
+            self.set_timer(due, Due::Confirm);
         }
     }
 
     /// Whether the first entry still waits for the broker in `lacking`.
     fn lacks(&mut self, streams: &Sources) -> bool {
-        self.net.routes.update(&self.net.topology);
+        self.net.ways();
         let AwaitedBrokers { entries, lacking, late, .. } = &self.waiting;
         let (Some(host), Some(first)) = (*lacking, entries.front()) else { return false };
-        let is_awaited = |host: HostId| !late.contains(&host) && self.net.routes.is_reachable(host);
+        let is_awaited = |host: HostId| !late.contains(&host) && self.net.routes().is_reachable(host);
         let waits = |version| !first.is_confirmed(streams, &self.logs.received, host, version);
-        host != self.net.host && is_awaited(host) && first.version.is_some_and(waits)
+        host != self.net.host() && is_awaited(host) && first.version.is_some_and(waits)
     }
 
     /// Ends the lateness of a broker that has now confirmed all it should.
@@ -438,20 +440,20 @@ impl Overlay {
 
     /// Whether a broker has confirmed the own interest.
     fn has_told(&self, streams: &Sources, host: HostId) -> bool {
-        let version = self.net.own_interest.version();
-        let is_granted = !self.net.own_interest.has_durable() || self.logs.received.is_granted(host, version);
+        let version = self.net.own_interest().version();
+        let is_granted = !self.net.own_interest().has_durable() || self.logs.received.is_granted(host, version);
         is_granted && has_confirmed(streams, host, version)
     }
 
     /// The brokers that requests wait for: those that can be reached and are not late.
     fn awaited(&mut self, streams: &Sources) -> Vec<HostId> {
-        self.net.routes.update(&self.net.topology);
+        self.net.ways();
         let mut late = core::mem::take(&mut self.waiting.late);
-        late.retain(|host| !self.has_told(streams, *host) && self.net.topology.get(*host).is_some());
+        late.retain(|host| !self.has_told(streams, *host) && self.net.topology().get(*host).is_some());
         self.waiting.late = late;
-        let Overlay { net: Net { topology, routes, host, .. }, waiting, .. } = self;
+        let Overlay { net, waiting, .. } = self;
         let is_awaited =
-            |other: &HostId| *other != *host && routes.is_reachable(*other) && !waiting.late.contains(other);
-        topology.hosts().filter(is_awaited).collect()
+            |other: &HostId| *other != net.host() && net.routes().is_reachable(*other) && !waiting.late.contains(other);
+        net.topology().hosts().filter(is_awaited).collect()
     }
 }

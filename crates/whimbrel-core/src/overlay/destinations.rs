@@ -8,10 +8,10 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Packed, Tick, Time};
+use whimbrel_net::forward::SilenceTarget;
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 
-use super::net::Net;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -57,6 +57,16 @@ impl Destination {
 
     pub(crate) fn wants_nothing(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Where silence for it goes.
+    pub(super) fn silence_target(&self) -> SilenceTarget {
+        SilenceTarget {
+            host: self.host,
+            incarnation: self.incarnation,
+            version: self.version,
+            gets_best_effort: self.gets_best_effort,
+        }
     }
 
     /// Removes its interest from the index.
@@ -144,8 +154,8 @@ impl Broker {
         let ignores = fault!(self, IncarnationIgnored);
         let Broker { overlay, router, streams, .. } = self;
         let Some(overlay) = overlay.as_deref_mut() else { return };
-        let Overlay { destinations, net: Net { interests, .. }, .. } = overlay;
-        let Some(known) = interests.of.get(&host) else { return };
+        let Overlay { destinations, net, .. } = overlay;
+        let Some(known) = net.interest_of(host) else { return };
         let number = destinations.number(host).unwrap_or_else(|| {
             destinations.insert(Destination {
                 host,
@@ -216,7 +226,7 @@ impl Broker {
         let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some((number, destination)) = overlay.destinations.remove(host) else { return };
         destination.leave(router, number);
-        overlay.net.timers.drop_all(Due::Quiet(number));
+        overlay.timers.drop_all(Due::Quiet(number));
     }
 }
 

@@ -44,7 +44,7 @@ impl Broker {
         };
         let due = now + CONFIRM_MAX;
         overlay.waiting.ending.push(UnansweredUnsubscribe { whom, tag, index, existed, copied, due });
-        overlay.net.set_timer(due, Due::Confirm);
+        overlay.set_timer(due, Due::Confirm);
     }
 
     /// Answers the waiting UNSUBSCRIBEs whose replica has confirmed, or whose time is over.

@@ -12,7 +12,6 @@ use whimbrel_net::topology::LinkState;
 use whimbrel_net::{Channel, PeerLink};
 use whimbrel_wire::{Frame, Hello, PREVIOUS_IDENTITIES_MAX, PreviousIdentities, PreviousIdentity};
 
-use super::repair::NACK_HOPS_MAX;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::cursor::{AHEAD_MAX, Gap, GapReason};
@@ -49,19 +48,27 @@ impl Broker {
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !was_there {
-            self.streams.follow_from(host, overlay.net.own_interest.version());
+            self.streams.follow_from(host, overlay.net.own_interest().version());
         }
-        overlay.net.stats.hosts_refused += u64::from(!self.streams.knows(host.pubend(0)));
+        overlay.stats.hosts_refused += u64::from(!self.streams.knows(host.pubend(0)));
         if !was_there {
             self.await_grant_of(now, host);
         }
+    }
+
+    /// Follows a broker whose link state is new.
+    pub(super) fn on_broker_known(&mut self, now: Time, host: HostId, was_known: bool, out: &mut dyn Output) {
+        let Some(state) = self.overlay.as_deref().and_then(|overlay| overlay.net.state_of(host)) else { return };
+        let (name, pubends, birth) = (state.name.clone(), (state.reliable, state.best_effort), state.birth);
+        self.follow_host(now, (host, &name, was_known), (pubends, birth), out);
     }
 
     /// Tells a new neighbour the previous hosts of its name.
     pub(super) fn tell_previous(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let known = self.streams.of_name(hello.name).map(|(known, _)| known);
         let Some(frame) = previous_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
-        self.overlay.as_deref_mut().expect("it has greeted").net.send(now, link, Channel::Control, &frame, out);
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        overlay.net.send(now, link, Channel::Control, &frame, out);
     }
 
     /// Tells brokers the previous hosts that they do not name: their neighbours may not have heard
@@ -69,7 +76,7 @@ impl Broker {
     pub(super) fn remind_of_previous(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
         let mut frames = Vec::new();
-        for state in overlay.net.topology.states().filter(|state| state.host != overlay.net.host) {
+        for state in overlay.net.topology().states().filter(|state| state.host != overlay.net.host()) {
             let is_named = |host| host == state.host || state.previous.iter().any(|previous| previous.host == host);
             // A broker names as many ended hosts as there is room for.
             let has_room = state.previous.len() < PREVIOUS_IDENTITIES_MAX;
@@ -84,40 +91,33 @@ impl Broker {
         }
     }
 
-    /// Handles the previous hosts of this broker's name, or passes them on. Hosts in this broker's
+    /// Handles the previous hosts of this broker's name. Hosts in this broker's
     /// own data directory have not ended.
     pub(super) fn on_previous(&mut self, now: Time, previous: PreviousIdentities, out: &mut dyn Output) {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if previous.to != overlay.net.host {
-            if previous.hops < NACK_HOPS_MAX {
-                let (to, mut frame) = (previous.to, Vec::new());
-                Frame::PreviousIdentities(PreviousIdentities { hops: previous.hops + 1, ..previous })
-                    .encode(&mut frame);
-                overlay.net.send_towards(now, to, &frame, out);
-            }
-            return;
-        }
         for named in previous.hosts.iter().filter(|named| !own.contains(&named.host)) {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let is_known = overlay.net.previous.iter().any(|known| known.host == named.host);
+            let is_known = overlay.previous.iter().any(|known| known.host == named.host);
             // A host that is alive, or is known to have ended, is named by mistake.
-            if is_known || overlay.net.topology.get(named.host).is_some() || self.streams.ended_at(named.host).is_some()
+            if is_known
+                || overlay.net.topology().get(named.host).is_some()
+                || self.streams.ended_at(named.host).is_some()
             {
                 continue;
             }
-            if overlay.net.previous.len() == PREVIOUS_IDENTITIES_MAX {
-                let oldest = overlay.net.previous.remove(0);
-                self.streams.record_ended(oldest, &overlay.net.config.name);
+            if overlay.previous.len() == PREVIOUS_IDENTITIES_MAX {
+                let oldest = overlay.previous.remove(0);
+                self.streams.record_ended(oldest, overlay.net.name());
             }
             // Its streams may have been ahead of its clock.
             let upto = Tick(birth.0.saturating_add(STREAM_AHEAD_MAX.as_nanos() as u64));
             let ended = PreviousIdentity { birth: named.birth.min(birth), upto, ..*named };
-            overlay.net.previous.push(ended);
+            overlay.previous.push(ended);
             overlay.net.announce_soon(now);
+            self.announce_ended();
             // Cursors with positions in its streams are most likely to return here.
-            let name = overlay.net.config.name.clone();
+            let name: Box<str> = self.own_name().unwrap_or_default().into();
             self.add_previous(&ended, &name);
             self.end_host(now, ended, false, out);
         }
@@ -137,14 +137,14 @@ impl Broker {
             // Also true if this broker has been restarted since: its subscriptions may be older.
             let is_older = self.streams.birth() < previous.upto;
             let was_here = is_older || !overlay.net.knows_no_others() || self.streams.knows(host.pubend(0));
-            let own = [overlay.net.host, self.streams.logged().host()];
+            let own = [overlay.net.host(), self.streams.logged().host()];
             // A host that is alive, or names this one as a previous host, has not ended.
-            let known = overlay.net.topology.get(host);
+            let known = overlay.net.topology().get(host);
             let is_later = known.is_some_and(|known| known.previous.iter().any(|previous| previous.host == state.host));
             if own.contains(&host) || is_later || overlay.net.is_reachable(host) {
                 continue;
             }
-            if overlay.net.topology.get(host).is_some_and(|known| known.name == state.name) {
+            if overlay.net.topology().get(host).is_some_and(|known| known.name == state.name) {
                 self.forget_broker(host);
             }
             if was_here {
@@ -162,11 +162,11 @@ impl Broker {
             }
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Some(holder) = overlay.net.topology.by_name(&state.name) else { return };
+        let Some(holder) = overlay.net.topology().by_name(&state.name) else { return };
         // A late link state of an ended host does not end its successor.
-        let holders = overlay.net.topology.get(holder).map(|holder| &holder.previous);
+        let holders = overlay.net.topology().get(holder).map(|holder| &holder.previous);
         let is_older = holders.is_some_and(|previous| previous.iter().any(|previous| previous.host == state.host));
-        if holder != state.host && holder != overlay.net.host && !is_older && !overlay.net.is_reachable(holder) {
+        if holder != state.host && holder != overlay.net.host() && !is_older && !overlay.net.is_reachable(holder) {
             self.forget_broker(holder);
         }
     }
@@ -191,7 +191,7 @@ impl Broker {
             return;
         }
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.hosts_ended += 1;
+            overlay.stats.hosts_ended += 1;
             overlay.record_end(now);
         }
         self.adopt_from(now, host);
@@ -255,32 +255,11 @@ impl Broker {
         }
     }
 
-    /// Forgets brokers that were not heard of for too long. Streams that were followed stay known:
-    /// the brokers may return.
-    pub(super) fn expire_brokers(&mut self, now: Time) {
-        let Some(overlay) = &mut self.overlay else { return };
-        let gone: Vec<HostId> = overlay.net.topology.expire(now);
-        overlay.net.stats.brokers_expired += gone.len() as u64;
-        overlay.net.watch_expiry();
-        if !gone.is_empty() {
-            overlay.net.record_expiry();
-        }
-        for host in gone {
-            self.forget_broker(host);
-        }
-    }
-
-    /// Removes all state of a broker.
+    /// Removes all state of a broker. Its streams stay known: the broker may return.
     pub(super) fn forget_broker(&mut self, host: HostId) {
         let Some(overlay) = &mut self.overlay else { return };
-        overlay.net.topology.forget(host);
+        overlay.net.forget(host);
         overlay.waiting.forget_host(host);
-        overlay.net.interests.of.remove(&host);
-        overlay.net.record_for_all(None, |pending| {
-            pending.states.remove(&host);
-            pending.interests.remove(&host);
-            pending.has.remove(&host);
-        });
         self.remove_destination(host);
         // If it returns, its events since then are asked for under the interest at that time.
         self.settle_all(host);

@@ -30,7 +30,7 @@ impl Broker {
     /// from now on, and the broker is told when that is durable.
     pub(super) fn hold_for(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
-        let Some(known) = overlay.net.interests.of.get(&host) else { return };
+        let Some(known) = overlay.net.interest_of(host) else { return };
         let version = known.version;
         let durable = known.entries.values().filter(|entry| entry.durable && TopicFilter::new(&entry.filter).is_ok());
         let wanted: BTreeSet<InterestKey> =
@@ -233,7 +233,7 @@ impl Broker {
         hold_given.dropped.clear();
         self.write_hold(now, host);
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.holds_forfeited += 1;
+            overlay.stats.holds_forfeited += 1;
         }
     }
 

@@ -160,7 +160,7 @@ impl Broker {
     /// present version of the interest has all of them.
     pub(super) fn await_grant_of(&mut self, now: Time, host: HostId) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let version = overlay.net.own_interest.version();
+        let version = overlay.net.own_interest().version();
         for cursor in self.cursors.ids() {
             let Some(durable) = self.cursors.durable(cursor) else { continue };
             if !durable.remote.is_counted(host) {
@@ -174,11 +174,11 @@ impl Broker {
     /// Handles a grant of another broker.
     pub(super) fn on_hold_grant(&mut self, now: Time, from: Sender, grant: HoldGrant, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.net.topology.get(from.host).is_none() {
+        if overlay.net.topology().get(from.host).is_none() {
             // Its link state will come, and then it gets a report.
             return;
         }
-        let own = overlay.net.incarnation;
+        let own = overlay.net.incarnation();
         let hold = overlay.logs.received.of.entry(from.host).or_default();
         if grant.incarnation == own {
             hold.acknowledged = hold.acknowledged.max(grant.seq);
@@ -328,8 +328,8 @@ impl Broker {
             durable.remote.is_counted(host)
                 && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
         };
-        let lacks = |host: &HostId| *host != overlay.net.host && !has_none(*host) && !counts_there(*host);
-        let topology = &overlay.net.topology;
+        let lacks = |host: &HostId| *host != overlay.net.host() && !has_none(*host) && !counts_there(*host);
+        let topology = &overlay.net.topology();
         // Each broker grants by itself: as long as the one in `lacking` has not, the others need
         // not be checked.
         let known = overlay.logs.received.uncovered.get(&cursor).and_then(|uncovered| uncovered.lacking);
@@ -353,8 +353,8 @@ impl Broker {
         }
         self.assure_remote(now);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let is_needed = overlay.net.own_interest.has_durable();
-        let others: Vec<HostId> = overlay.net.topology.hosts().filter(|host| *host != overlay.net.host).collect();
+        let is_needed = overlay.net.own_interest().has_durable();
+        let others: Vec<HostId> = overlay.net.topology().hosts().filter(|host| *host != overlay.net.host()).collect();
         let mut is_granted_any = false;
         for host in others {
             let Some(overlay) = self.overlay.as_deref() else { return };
@@ -396,7 +396,7 @@ impl Broker {
             return false;
         }
         overlay.logs.reading.insert(pubend);
-        overlay.net.set_timer(since + GRANT_GRACE, Due::Read(pubend));
+        overlay.set_timer(since + GRANT_GRACE, Due::Read(pubend));
         self.count_all_holds(now);
         if begins && !self.cursors.has_dirty() {
             let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), true)).collect();
@@ -428,7 +428,7 @@ impl Broker {
         let hold = received.of.entry(host).or_default();
         let version = if hold.version == u64::MAX { 0 } else { hold.version };
         let said = (version, streams, replicas);
-        let lacks = version < overlay.net.own_interest.version() && hold.version != u64::MAX;
+        let lacks = version < overlay.net.own_interest().version() && hold.version != u64::MAX;
         if !lacks && hold.told.as_ref() == Some(&said) && now.since(hold.told_at) < REPORT_AT_LEAST {
             hold.true_at = now;
             return;
@@ -448,7 +448,7 @@ impl Broker {
 impl Overlay {
     /// Starts regular reports if there is a durable interest.
     pub(super) fn report_soon(&mut self, now: Time) {
-        if self.net.own_interest.has_durable() {
+        if self.net.own_interest().has_durable() {
             self.report_at(now + REPORT_EVERY);
         }
     }
@@ -457,14 +457,14 @@ impl Overlay {
     fn read_now(&mut self, now: Time, host: HostId) {
         for pubend in (0..HOST_RELIABLE_MAX).map(|own| host.pubend(own)) {
             if self.logs.reading.contains(&pubend) {
-                self.net.set_timer(now, Due::Read(pubend));
+                self.set_timer(now, Due::Read(pubend));
             }
         }
     }
 
     fn report_at(&mut self, at: Time) {
         if !core::mem::replace(&mut self.logs.received.is_timed, true) {
-            self.net.set_timer(at, Due::Report);
+            self.set_timer(at, Due::Report);
         }
     }
 }

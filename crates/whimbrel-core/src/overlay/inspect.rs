@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, LatencyHistogram, Time};
-use whimbrel_net::link::peers::LinkCounters;
+use whimbrel_net::link::peers::{LinkCounters, Peer};
 
 use super::{Overlay, OverlayStats};
 use crate::api::PeerLink;
@@ -94,13 +94,15 @@ pub struct InterestInfo {
 
 impl Broker {
     /// The counters of the overlay, if there is one.
-    pub fn overlay_stats(&self) -> Option<&OverlayStats> {
-        self.overlay.as_deref().map(|overlay| &overlay.net.stats)
+    pub fn overlay_stats(&self) -> Option<OverlayStats> {
+        self.overlay
+            .as_deref()
+            .map(|overlay| OverlayStats { net: overlay.net.stats().clone(), ..overlay.stats.clone() })
     }
 
     /// The name by which other brokers know this one, if there is an overlay.
     pub fn own_name(&self) -> Option<&str> {
-        self.overlay.as_deref().map(|overlay| &*overlay.net.config.name)
+        self.overlay.as_deref().map(|overlay| overlay.net.name())
     }
 
     /// Whether this broker knows the host, now or in the past; true of its own host.
@@ -111,7 +113,7 @@ impl Broker {
     /// The links that are up.
     pub fn links(&self) -> Vec<LinkInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let info = |peer: &super::Peer| {
+        let info = |peer: &Peer| {
             let who = peer.who.as_ref().expect("it is up");
             LinkInfo {
                 name: who.name.clone(),
@@ -127,7 +129,7 @@ impl Broker {
                 link: peer.link,
             }
         };
-        overlay.net.peers.up().map(info).collect()
+        overlay.net.neighbours().map(info).collect()
     }
 
     /// The brokers of the overlay, this one included, in the order of their hosts.
@@ -138,9 +140,9 @@ impl Broker {
             host: state.host,
             incarnation: state.incarnation,
             addresses: state.addresses.clone(),
-            age: overlay.net.topology.age(now, state.host).unwrap_or_default(),
-            path: overlay.net.routes.path(state.host).into_iter().map(|host| overlay.net.name_of(host)).collect(),
-            cost_us: overlay.net.routes.cost_us(state.host),
+            age: overlay.net.topology().age(now, state.host).unwrap_or_default(),
+            path: overlay.net.routes().path(state.host).into_iter().map(|host| overlay.net.name_of(host)).collect(),
+            cost_us: overlay.net.routes().cost_us(state.host),
             links: state
                 .neighbours
                 .iter()
@@ -151,7 +153,7 @@ impl Broker {
                 })
                 .collect(),
         };
-        overlay.net.topology.states().map(info).collect()
+        overlay.net.topology().states().map(info).collect()
     }
 
     /// The interests of brokers: first this one's, then those by which its events are sent, in the
@@ -161,10 +163,10 @@ impl Broker {
         let texts =
             |entry: &whimbrel_net::interest::others::InterestValue| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {
-            name: overlay.net.config.name.clone(),
-            host: overlay.net.host,
-            version: overlay.net.own_interest.version(),
-            entries: overlay.net.own_interest.entries().map(texts).collect(),
+            name: overlay.net.name().into(),
+            host: overlay.net.host(),
+            version: overlay.net.own_interest().version(),
+            entries: overlay.net.own_interest().entries().map(texts).collect(),
             is_reachable: true,
             unconfirmed: self.unconfirmed(overlay),
         };
@@ -173,7 +175,7 @@ impl Broker {
             host: destination.host,
             version: destination.version,
             entries: destination.entries().map(texts).collect(),
-            is_reachable: overlay.net.routes.is_reachable(destination.host),
+            is_reachable: overlay.net.routes().is_reachable(destination.host),
             unconfirmed: Vec::new(),
         });
         (from == 0).then(own).into_iter().chain(others).take(max).collect()
@@ -182,15 +184,15 @@ impl Broker {
     /// Brokers that can be reached and in whose streams the own interest is not yet in force; at
     /// most [`NAMES_MAX`].
     fn unconfirmed(&self, overlay: &Overlay) -> Vec<Box<str>> {
-        if overlay.net.own_interest.entries().next().is_none() {
+        if overlay.net.own_interest().entries().next().is_none() {
             return Vec::new();
         }
-        let version = overlay.net.own_interest.version();
+        let version = overlay.net.own_interest().version();
         let is_late = |host: &HostId| {
             let mut streams = self.streams.of_host(*host).peekable();
             let is_told = streams.peek().is_some() && streams.all(|remote| remote.told >= version);
-            *host != overlay.net.host && overlay.net.routes.is_reachable(*host) && !is_told
+            *host != overlay.net.host() && overlay.net.routes().is_reachable(*host) && !is_told
         };
-        overlay.net.topology.hosts().filter(is_late).take(NAMES_MAX).map(|host| overlay.net.name_of(host)).collect()
+        overlay.net.topology().hosts().filter(is_late).take(NAMES_MAX).map(|host| overlay.net.name_of(host)).collect()
     }
 }

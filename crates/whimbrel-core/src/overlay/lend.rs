@@ -152,7 +152,7 @@ impl Broker {
             is_read: false,
             tries: 0,
         });
-        overlay.net.stats.reads_asked += 1;
+        overlay.stats.reads_asked += 1;
         self.lend_soon(now);
     }
 
@@ -169,7 +169,7 @@ impl Broker {
     pub(crate) fn lend_soon(&mut self, at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !core::mem::replace(&mut overlay.logs.lending.is_due, true) {
-            overlay.net.set_timer(at, Due::Lend);
+            overlay.set_timer(at, Due::Lend);
         }
     }
 
@@ -239,7 +239,7 @@ impl Broker {
         let looked_at = question.take(&events);
         question.is_read = question.at >= question.upto || question.is_full();
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.events_looked_at += looked_at as u64;
+            overlay.stats.events_looked_at += looked_at as u64;
         }
         !question.is_read
     }
@@ -258,7 +258,7 @@ impl Broker {
         let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events, retained };
         let is_told = self.send_to(now, question.from, (&BrokerMessage::ReadTold(told), true), out);
         if is_told && let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.events_lent += count;
+            overlay.stats.events_lent += count;
         }
         is_told
     }

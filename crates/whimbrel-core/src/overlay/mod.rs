@@ -33,18 +33,14 @@ mod borrow;
 mod confirm;
 mod destinations;
 mod ending;
-mod flood;
 mod follow;
 mod forward;
-mod handshake;
 mod hold_given;
 mod hold_received;
 mod inspect;
-mod joining;
 mod lend;
 mod messages;
 mod named;
-mod net;
 mod passing;
 mod predecessors;
 mod questions;
@@ -65,23 +61,24 @@ mod watch;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
+use whimbrel_event::{HostId, PubendId, Time};
+use whimbrel_net::deadlines::Deadlines;
 use whimbrel_net::interest::reduce;
-use whimbrel_net::link::peers::Peer;
+use whimbrel_net::{Config, Identity, Io, Net, NetDue, NetEvent, NetStep, Work};
+use whimbrel_wire::{BrokerMessage, PreviousIdentity};
 
-use crate::api::{HangUp, Output, PeerInput, PeerLink};
+use crate::api::{HangUp, Output, PeerInput};
 use crate::broker::Broker;
 use crate::store::DurableNo;
+use crate::stream::Streams;
 
+pub use confirm::ALL_OTHERS;
 pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
-pub use forward::EVENT_BYTES_MAX;
 pub use inspect::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
-pub use joining::ALL_OTHERS;
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
 pub(crate) use quiet::QUIET_MAX;
-pub(crate) use registry::{entry_hash, range_of};
 pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, Want, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFETIME, ENDED_MAX, RoamGauges};
@@ -89,17 +86,17 @@ pub(crate) use shares::Brokers;
 pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
 pub use traces::ACCEPTED;
+pub use whimbrel_net::forward::EVENT_BYTES_MAX;
 pub(crate) use whimbrel_net::interest::own::is_local;
 pub use whimbrel_net::interest::reduce::INTEREST_MAX;
 pub use whimbrel_net::link::peers::{
-    BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER,
-    TOPICS_PENDING_MAX, UNSENT_LITTLE,
+    BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER, UNSENT_LITTLE,
 };
+pub use whimbrel_net::registry::KEYS_PENDING_MAX;
 
 use destinations::Destinations;
 use hold_received::HoldsReceived;
 use lend::Lending;
-use net::Net;
 use passing::Passing;
 use repair::HoleRepair;
 use roam::Roam;
@@ -128,15 +125,10 @@ pub struct OverlayConfig {
     pub moves_sessions: bool,
 }
 
-/// The purpose of a deadline of the overlay.
+/// The purpose of a deadline of what the broker does with the overlay, in the order in which
+/// deadlines of one moment are met. Between them are those of the network layer, see [`rank_of`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Due {
-    /// A link is probed, and checked for silence and for being stuck.
-    Probe(PeerLink),
-    /// The own link state is announced.
-    Announce,
-    /// The own interest is announced.
-    Interest,
     /// The destination with this number is told how far streams are silent.
     Quiet(u32),
     /// Holes of a stream are asked for.
@@ -157,12 +149,8 @@ pub(crate) enum Due {
     /// Other brokers are told the positions of this broker's durable subscriptions in their
     /// streams.
     Report,
-    /// The topology has changed, and is checked together with its later changes.
-    Watch,
     /// The set of brokers that know of sessions is checked for changes.
     Map,
-    /// Brokers that were not heard of for too long are forgotten.
-    Expire,
     /// A session is sought, and the next request for it is due.
     Seek,
     /// Other brokers are told where sessions are.
@@ -173,14 +161,43 @@ pub(crate) enum Due {
     Settle,
     /// The set of brokers has not changed for a while.
     Still,
-    /// The survey of retained messages for a link is continued.
-    Survey(PeerLink),
-    /// The own link state is repeated, wanted links are asked for, retained messages are compared.
-    Refresh,
 }
 
-/// Interval at which wanted links are asked for, and retained messages compared.
-const REFRESH_EVERY: Duration = Duration::from_secs(5);
+impl Due {
+    /// The place among the deadlines of one moment, of the network layer, too.
+    fn rank(self) -> u8 {
+        match self {
+            Due::Quiet(_) => 3,
+            Due::Repair(_) => 4,
+            Due::Predecessor(_) => 5,
+            Due::Read(_) => 6,
+            Due::Unblock => 7,
+            Due::Lend => 8,
+            Due::Confirm => 9,
+            Due::Share => 10,
+            Due::Report => 11,
+            Due::Map => 13,
+            Due::Seek => 15,
+            Due::Tell => 16,
+            Due::Copy => 17,
+            Due::Settle => 18,
+            Due::Still => 19,
+        }
+    }
+}
+
+/// As [`Due::rank`], of a deadline of the network layer.
+fn rank_of(due: NetDue) -> u8 {
+    match due {
+        NetDue::Probe(_) => 0,
+        NetDue::Announce => 1,
+        NetDue::Interest => 2,
+        NetDue::Watch => 12,
+        NetDue::Expire => 14,
+        NetDue::Survey(..) => 20,
+        NetDue::Refresh => 21,
+    }
+}
 
 /// Most deadlines that are met before other inputs have their turn.
 const DUE_SLICE: usize = 256;
@@ -188,16 +205,26 @@ const DUE_SLICE: usize = 256;
 /// A timer that is at least this late shows that the broker was at a standstill.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
-/// The broker's state of the overlay.
+/// The broker's state of the overlay: the network layer, and what the broker keeps of others for
+/// its own streams, subscriptions and sessions.
 #[derive(Debug)]
 pub(crate) struct Overlay {
     pub(crate) net: Net,
+    moves_sessions: bool,
+    timers: Deadlines<Due>,
     pub(crate) destinations: Destinations,
     /// Reliable streams with holes.
     repairs: BTreeMap<PubendId, HoleRepair>,
+    /// The ended hosts of this broker's name.
+    previous: Vec<PreviousIdentity>,
+    /// The earliest time of the next change of the brokers that sessions depend on.
+    map_at: Time,
     pub(crate) waiting: AwaitedBrokers,
     pub(crate) roam: Roam,
     pub(crate) logs: Logs,
+    pub(crate) stats: OverlayStats,
+    /// The event that is being sent, in its packed form.
+    event: Vec<u8>,
 }
 
 /// Reads and retention between this broker's log and the logs of others.
@@ -215,22 +242,52 @@ pub(crate) struct Logs {
 }
 
 impl Overlay {
-    fn new(
-        now: Time,
-        host: HostId,
-        incarnation: u64,
-        deployment: Deployment,
-        birth: Tick,
-        config: OverlayConfig,
-    ) -> Overlay {
+    fn new(net: Net, moves_sessions: bool) -> Overlay {
+        let roam = Roam::begun(net.incarnation());
         Overlay {
-            net: Net::new(now, host, incarnation, deployment, birth, config),
+            net,
+            moves_sessions,
+            timers: Deadlines::default(),
             destinations: Destinations::default(),
             repairs: BTreeMap::new(),
+            previous: Vec::new(),
+            map_at: Time::ZERO,
             waiting: AwaitedBrokers::default(),
-            roam: Roam::begun(now, incarnation),
+            roam,
             logs: Logs::default(),
+            stats: OverlayStats::default(),
+            event: Vec::new(),
         }
+    }
+
+    pub(crate) fn set_timer(&mut self, at: Time, due: Due) {
+        self.timers.insert(at, due);
+    }
+
+    /// Sets a timer unless an earlier one for the same purpose is set; a later one is replaced.
+    fn set_once(&mut self, at: Time, due: Due) {
+        self.timers.set_once(at, due);
+    }
+
+    /// The first deadline, of the network layer or above it.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let own = self.timers.first().map(|(at, _)| at);
+        let of_net = self.net.next_deadline().map(|(at, _)| at);
+        [own, of_net].into_iter().flatten().min()
+    }
+
+    /// Whether the first deadline is one of the network layer.
+    fn is_net_first(&self) -> bool {
+        let own = self.timers.first().map(|(at, due)| (at, due.rank()));
+        let of_net = self.net.next_deadline().map(|(at, due)| (at, rank_of(due)));
+        of_net.is_some_and(|of_net| own.is_none_or(|own| of_net < own))
+    }
+
+    /// Takes the first deadline above the network layer, if it has come.
+    fn take_due(&mut self, now: Time) -> Option<Due> {
+        let (at, due) = self.timers.first().filter(|(at, _)| *at <= now)?;
+        self.timers.remove(at, due);
+        Some(due)
     }
 }
 
@@ -249,6 +306,22 @@ fn incarnation_of(host: HostId, began: u64) -> u64 {
     (((began >> INCARNATION_HOST_BITS) + 1) << INCARNATION_HOST_BITS) | of_host
 }
 
+impl OverlayConfig {
+    /// The part of the network layer.
+    fn of_net(self) -> Config {
+        Config {
+            name: self.name,
+            version: self.version,
+            addresses: self.addresses,
+            interest_max: self.interest_max,
+            expects_peers: self.expects_peers,
+            links_wanted: self.links_wanted,
+            young_for: confirm::CONFIRM_MAX,
+            examined_kinds: &[BrokerMessage::READ_ASK, BrokerMessage::READ_TOLD],
+        }
+    }
+}
+
 impl Broker {
     /// Makes the broker a member of an overlay: from now on it accepts links to others. To be
     /// called once, before the first subscription.
@@ -262,18 +335,21 @@ impl Broker {
         assert!(config.interest_max >= reduce::INTEREST_LEAST, "the bound of the interest is checked as well");
         assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
         let incarnation = incarnation_of(self.streams.own.host(), self.streams.own.farthest().0.max(now.as_nanos()));
-        let (deployment, birth) = (self.sessions.limits.deployment, self.streams.birth());
-        let overlay = Overlay::new(now, self.streams.own.host(), incarnation, deployment, birth, config);
-        self.overlay = Some(Box::new(overlay));
+        let identity = Identity {
+            host: self.streams.own.host(),
+            incarnation,
+            deployment: self.sessions.limits.deployment,
+            birth: self.streams.birth(),
+            reliable: Streams::RELIABLE,
+            best_effort: Streams::BEST_EFFORT,
+        };
         self.router.watch();
-        if let Some(overlay) = &mut self.overlay {
-            overlay.net.faults = self.faults;
-            overlay.net.own_interest.is_restored = self.router.has_changes();
-        }
+        let moves_sessions = config.moves_sessions;
+        let net = Net::new(now, identity, self.router.has_changes(), config.of_net());
+        let net = self.faults.built_into(net);
+        self.overlay = Some(Box::new(Overlay::new(net, moves_sessions)));
         self.router.record_buffer(&[], &self.buffer);
-        if let Some(overlay) = self.overlay.as_deref() {
-            self.store.remote_reads.number_from(overlay.net.incarnation);
-        }
+        self.store.remote_reads.number_from(incarnation);
         self.restore_known();
         self.restore_previous();
         self.restore_publishers(now);
@@ -285,25 +361,25 @@ impl Broker {
     /// Goes on with new streams after the log has failed: to other brokers it is another host of
     /// the same name. Links are closed, so that neighbours learn of it when they come up again.
     pub(crate) fn rehost(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = &mut self.overlay else { return };
-        for link in overlay.net.peers.links() {
-            self.hang_up(now, link, HangUp::Rehosted, out);
-        }
-        let Some(overlay) = self.overlay.take() else { return };
+        let Some(mut overlay) = self.overlay.take() else { return };
+        overlay.net.hang_up_all(now, HangUp::Rehosted, out);
         for number in overlay.destinations.numbers() {
             overlay.destinations.get(number).expect("it has a number").leave(&mut self.router, number);
         }
-        let host = self.streams.own.host();
-        let incarnation = overlay.net.incarnation + 1;
-        let Overlay { net: Net { config, own_interest: mut wants, stats, .. }, waiting, .. } = *overlay;
-        let birth = self.streams.birth();
-        let mut fresh = Overlay::new(now, host, incarnation, wants.deployment, birth, config);
-        let delta = wants.rehost(host, incarnation, birth);
-        fresh.net.interests.set_own(host, incarnation, wants.version(), delta);
-        fresh.net.set_timer(now, Due::Interest);
-        (fresh.net.own_interest, fresh.net.stats, fresh.waiting) = (wants, stats, waiting);
+        let identity = Identity {
+            host: self.streams.own.host(),
+            incarnation: overlay.net.incarnation() + 1,
+            deployment: self.sessions.limits.deployment,
+            birth: self.streams.birth(),
+            reliable: Streams::RELIABLE,
+            best_effort: Streams::BEST_EFFORT,
+        };
+        let Overlay { net, waiting, stats, moves_sessions, .. } = *overlay;
+        let fresh = Overlay::new(net.rehost(now, identity), moves_sessions);
+        let mut fresh = Overlay { waiting, stats, ..fresh };
         fresh.watch_waiting(now);
         self.overlay = Some(Box::new(fresh));
+        self.announce_ended();
         self.groups.brokers = Brokers::default();
         self.share_soon(now);
     }
@@ -315,8 +391,8 @@ impl Broker {
             return;
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.net.timers.first().is_some_and(|(at, _)| now.since(at) >= STANDSTILL) {
-            overlay.roam.record_standstill(now);
+        if overlay.next_deadline().is_some_and(|at| now.since(at) >= STANDSTILL) {
+            overlay.net.record_standstill(now);
         }
     }
 
@@ -328,34 +404,69 @@ impl Broker {
             }
             return;
         };
-        overlay.net.look_again_at(now);
-        match input {
-            PeerInput::Opened { link, dialed, name } => overlay.net.opened(now, (link, dialed, name), out),
-            PeerInput::Bytes { link, channel, bytes } => self.peer_bytes(now, (link, channel), bytes, out),
-            PeerInput::Room { link, channel, unsent } => {
-                if let Some(peer) = overlay.net.peers.get_mut(link) {
-                    peer.set_unsent(now, channel, unsent);
-                    self.pump(now, link, out);
-                }
+        let work = overlay.net.begin(now, input, out);
+        self.finish(now, work, out);
+        self.check_ways(now, out);
+    }
+
+    /// Does some work of the network layer to its end, and dispatches its events.
+    fn finish(&mut self, now: Time, mut work: Work<'_>, out: &mut dyn Output) {
+        loop {
+            let Broker { overlay, retained, .. } = self;
+            let Some(overlay) = overlay.as_deref_mut() else { return };
+            match overlay.net.step(&mut work, &mut Io { now, out: &mut *out, maps: &[&*retained] }) {
+                NetStep::Event(event) => self.on_net_event(now, event, out),
+                NetStep::More => {}
+                NetStep::Done => return,
             }
-            PeerInput::Closed { link } => self.let_go(now, link),
         }
-        self.check_topology(now, out);
+    }
+
+    /// Dispatches what has happened in the network layer.
+    fn on_net_event(&mut self, now: Time, event: NetEvent<'_>, out: &mut dyn Output) {
+        match event {
+            NetEvent::LinkUp { link, hello, was_known } => {
+                let pubends = (hello.reliable, hello.best_effort);
+                self.follow_host(now, (hello.host, hello.name, was_known), (pubends, hello.birth), out);
+                self.tell_previous(now, link, &hello, out);
+            }
+            NetEvent::StateOffered(state) => self.end_namesakes(now, state, out),
+            NetEvent::BrokerKnown { host, was_known } => self.on_broker_known(now, host, was_known, out),
+            NetEvent::Joined => self.confirm_ready(now, out),
+            NetEvent::InterestChanged { host } => self.adopt(now, host, out),
+            NetEvent::InterestDue => self.tell_interest(now, out),
+            NetEvent::Expired(hosts) => hosts.into_iter().for_each(|host| self.forget_broker(host)),
+            NetEvent::Refreshed => {
+                self.remind_of_previous(now, out);
+                self.expire_holds_given(now);
+                self.end_retired(now, out);
+            }
+            NetEvent::Event { frame, own, age_us } => {
+                self.on_remote_event(now, (&frame, own), Duration::from_micros(age_us), out);
+            }
+            NetEvent::Silence(silence) => self.on_silence(now, &silence, out),
+            NetEvent::Nack { link, nack } => self.answer_nack(now, link, &nack, out),
+            NetEvent::Entries { map: _, link, registry } => self.on_retained(now, link, &registry),
+            NetEvent::PreviousIdentities(previous) => self.on_previous(now, previous, out),
+            NetEvent::Message(message) => self.on_message(now, &message, out),
+            NetEvent::Passing(message) => self.pass_message(now, &message, out),
+        }
     }
 
     /// Meets the overlay's deadlines that are due.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut dyn Output) {
         if let Some(overlay) = &mut self.overlay {
-            overlay.net.look_again_at(now);
+            overlay.net.hold_routes(now);
         }
         for _ in 0..DUE_SLICE {
             let Some(overlay) = &mut self.overlay else { return };
-            let Some((at, due)) = overlay.net.timers.first().filter(|(at, _)| *at <= now) else { break };
-            overlay.net.timers.remove(at, due);
+            if overlay.is_net_first() {
+                let Some(work) = overlay.net.begin_due(now) else { break };
+                self.finish(now, work, out);
+                continue;
+            }
+            let Some(due) = overlay.take_due(now) else { break };
             match due {
-                Due::Probe(link) => self.probe(now, link, out),
-                Due::Announce => self.announce_links(now, out),
-                Due::Interest => self.tell_interest(now, out),
                 Due::Quiet(number) => self.tell_quiet(now, number, out),
                 Due::Repair(pubend) => self.request_holes(now, pubend, out),
                 Due::Predecessor(_) => self.check_stalled(now, out),
@@ -365,38 +476,14 @@ impl Broker {
                 Due::Confirm => self.confirm_overdue(now, out),
                 Due::Share => self.check_shares(now, out),
                 Due::Report => self.report_holds(now, out),
-                Due::Watch => {}
                 Due::Map => self.watch_map(now, out),
-                Due::Expire => self.expire_brokers(now),
                 Due::Seek => self.seek_on(now, out),
                 Due::Tell => self.tell_claims(now, out),
                 Due::Copy => self.copy_on(now, out),
                 Due::Settle => self.ask_settled(now, out),
                 Due::Still => self.check_replicas(now),
-                Due::Survey(link) => self.survey_retained(now, link, out),
-                Due::Refresh => self.refresh(now, out),
             }
         }
-        self.check_topology(now, out);
-    }
-
-    /// Closes a link for a reason of this side.
-    fn hang_up(&mut self, now: Time, link: PeerLink, why: HangUp, out: &mut dyn Output) {
-        let Some(overlay) = &mut self.overlay else { return };
-        if overlay.net.peers.get(link).is_some() {
-            overlay.net.stats.hang_ups[why as usize] += 1;
-            out.peer_hang_up(link, why);
-            self.let_go(now, link);
-        }
-    }
-
-    /// Removes a link that is closed.
-    fn let_go(&mut self, now: Time, link: PeerLink) {
-        let Some(overlay) = &mut self.overlay else { return };
-        let Some(peer) = overlay.net.peers.remove(link) else { return };
-        if peer.who.is_some() {
-            overlay.net.stats.links_lost += 1;
-            overlay.net.announce_soon(now);
-        }
+        self.check_ways(now, out);
     }
 }

@@ -230,12 +230,6 @@ impl Broker {
     /// Passes a message on, unless it is a question that is answered here, now or within a moment.
     pub(super) fn pass_message(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) {
         let by = Sender { host: message.from, incarnation: message.incarnation };
-        // A message of this broker has returned: brokers disagree about the path.
-        if self.overlay.as_deref().is_none_or(|overlay| overlay.net.host == by.host) {
-            self.send_on(now, message, out);
-            return;
-        }
-        // Messages of other kinds are not examined.
         if message.kind == BrokerMessage::READ_ASK
             && message.body.len() <= QUESTION_BYTES_MAX
             && let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(message.kind, message.body)
@@ -253,7 +247,7 @@ impl Broker {
 
     fn send_on(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
-        overlay.net.forward_message(now, &MessageFrame { hops: message.hops + 1, ..*message }, out)
+        overlay.net.pass_on_message(now, message, out)
     }
 
     /// Answers a question, of this broker or another one, from a kept answer; or lets it wait for
@@ -274,7 +268,7 @@ impl Broker {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             if ask.may_be_kept {
                 if may_wait && overlay.logs.passing.merge(now, (by, hops), &ask) {
-                    overlay.net.stats.reads_merged += 1;
+                    overlay.stats.reads_merged += 1;
                     return;
                 }
                 ask.upto = overlay.logs.passing.lacks_upto(now, &ask);
@@ -282,7 +276,7 @@ impl Broker {
             overlay.logs.passing.record_question(now, by.host, &ask);
         }
         let to = ask.pubend.host();
-        if self.overlay.as_deref().is_some_and(|overlay| overlay.net.host == by.host) {
+        if self.overlay.as_deref().is_some_and(|overlay| overlay.net.host() == by.host) {
             self.send_to(now, to, (&BrokerMessage::ReadAsk(ask), false), out);
             return;
         }
@@ -318,17 +312,17 @@ impl Broker {
         // The kept events age.
         told.now = told.now.saturating_add(u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX));
         let count = told.events.len() as u64;
-        let is_own = by.host == overlay.net.host;
+        let is_own = by.host == overlay.net.host();
         let is_told = is_own || {
             let mut body = Vec::new();
             let kind = BrokerMessage::ReadTold(told.clone()).encode(&mut body);
             let (from, incarnation) = (log.host, log.incarnation);
             let message = MessageFrame { to: by.host, hops: 0, is_bulk: true, from, incarnation, kind, body: &body };
-            overlay.net.forward_message(now, &message, out)
+            overlay.net.send_as(now, &message, out)
         };
         if is_told {
-            overlay.net.stats.reads_kept += 1;
-            overlay.net.stats.events_kept += count;
+            overlay.stats.reads_kept += 1;
+            overlay.stats.events_kept += count;
         }
         if is_own {
             self.read_told(now, log, &told);

@@ -42,7 +42,7 @@ impl Broker {
             let stalled = self.streams.stalled.get(&pubend).copied().filter(|stalled| stalled.at == at);
             let missing: Vec<EventId> = before.into_iter().filter(|after| self.lacks(*after)).collect();
             let overlay = self.overlay.as_deref_mut()?;
-            overlay.net.routes.update(&overlay.net.topology);
+            overlay.net.ways();
             let is_over = stalled.is_some_and(|stalled| stalled.until <= now);
             let may_come = |after: &EventId| {
                 let host = after.pubend.host();
@@ -50,14 +50,14 @@ impl Broker {
             };
             let next = missing.iter().copied().find(|after| !is_over && may_come(after));
             let Some(after) = next else {
-                overlay.net.stats.order_breaks += u64::from(!missing.is_empty());
+                overlay.stats.order_breaks += u64::from(!missing.is_empty());
                 self.streams.stalled.remove(&pubend);
                 self.streams.remote(pubend).expect("it was there").predecessors.remove(&at);
                 continue;
             };
             if stalled.is_none() {
-                overlay.net.stats.streams_stalled += 1;
-                overlay.net.set_timer(now + PREDECESSOR_MAX, Due::Predecessor(pubend));
+                overlay.stats.streams_stalled += 1;
+                overlay.set_timer(now + PREDECESSOR_MAX, Due::Predecessor(pubend));
                 missing.into_iter().for_each(|after| self.ask_upto(now, after, out));
             }
             let until = stalled.map_or(now + PREDECESSOR_MAX, |stalled| stalled.until);
@@ -79,9 +79,10 @@ impl Broker {
         let (after, upto) = (remote.knowledge.doubt_horizon(), id.tick);
         // Holes before a known tick are asked for anyway.
         if after < upto && remote.knowledge.last() < upto {
-            let ranges = vec![Range { after, upto, ends_in_data: false, version: overlay.net.own_interest.version() }];
-            let (from, incarnation) = (overlay.net.host, overlay.net.incarnation);
-            overlay.net.stats.nacks_out += 1;
+            let ranges =
+                vec![Range { after, upto, ends_in_data: false, version: overlay.net.own_interest().version() }];
+            let (from, incarnation) = (overlay.net.host(), overlay.net.incarnation());
+            overlay.stats.nacks_out += 1;
             overlay.net.send_nack(now, &Nack { pubend: id.pubend, from, incarnation, hops: 0, ranges }, out);
         }
     }
@@ -89,7 +90,7 @@ impl Broker {
     /// Resumes streams whose predecessors have been delivered, or whose wait is over.
     pub(crate) fn check_stalled(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
-        overlay.net.routes.update(&overlay.net.topology);
+        overlay.net.ways();
         // Bounded: each iteration ends the wait of a stream at an event, and a stream never waits
         // at the same event twice.
         let goes_on = |core: &Broker| {
@@ -131,6 +132,6 @@ impl super::Overlay {
     /// equally long, so the queue is in the order of time.
     pub(crate) fn block_until(&mut self, until: Time, whose: (DurableNo, u32)) {
         self.logs.blocked.push_back((until, whose));
-        self.net.set_timer(until, Due::Unblock);
+        self.set_timer(until, Due::Unblock);
     }
 }

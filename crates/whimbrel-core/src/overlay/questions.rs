@@ -18,7 +18,7 @@ impl Broker {
     /// All other brokers that are known, with their names.
     pub fn others(&self) -> Vec<(HostId, Box<str>)> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let others = overlay.net.topology.hosts().filter(|host| *host != overlay.net.host);
+        let others = overlay.net.topology().hosts().filter(|host| *host != overlay.net.host());
         others.map(|host| (host, overlay.net.name_of(host))).collect()
     }
 

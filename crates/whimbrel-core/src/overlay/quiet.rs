@@ -3,13 +3,12 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Reliability, Tick, Time};
+use whimbrel_event::{Tick, Time};
 use whimbrel_net::topology::FEW_BROKERS;
-use whimbrel_wire::{Dest, Frame, Part, Silence, TreeWriter};
+use whimbrel_wire::Part;
 
-use super::forward::put_nodes;
 use super::{Due, Overlay};
-use crate::api::{Channel, Output};
+use crate::api::Output;
 use crate::broker::Broker;
 use crate::stream::Streams;
 
@@ -49,43 +48,7 @@ impl Overlay {
         let at = now + QUIET_GRACE;
         if destination.quiet_at > at {
             destination.quiet_at = at;
-            self.net.set_timer(at, Due::Quiet(number));
-        }
-    }
-
-    /// Sends parts of a silence to a broker over the best path.
-    pub(super) fn send_silence(
-        &mut self,
-        now: Time,
-        (host, incarnation, version): (HostId, u64, u64),
-        parts: Vec<Part>,
-        out: &mut dyn Output,
-    ) {
-        self.net.routes.update(&self.net.topology);
-        let trees = self.net.routes.trees(&[host]);
-        let Some(tree) = trees.trees.first() else { return };
-        let way = &tree.nodes[1..];
-        let port = way[0].port;
-        let mut bytes = Vec::with_capacity(16);
-        let end = Dest { tag: 0, previous: Tick(0) };
-        put_nodes(TreeWriter::new(&mut bytes, Tick(0), Tick(0)), way, |_| end);
-        let Some(link) = self.net.peers.behind(port) else { return };
-        // Silence follows the events that it is about, on their channel. Without best-effort events
-        // one frame has all parts.
-        let destination = self.destinations.number(host).and_then(|number| self.destinations.get(number));
-        let gets_best_effort = destination.is_some_and(|destination| destination.gets_best_effort);
-        let is_of_events =
-            |part: &Part| !gets_best_effort || self.net.host.pubend(part.index).reliability() == Reliability::Reliable;
-        let (reliable, best_effort): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_of_events);
-        for (channel, parts) in [(Channel::Reliable, reliable), (Channel::BestEffort, best_effort)] {
-            if parts.is_empty() || !self.net.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
-                continue;
-            }
-            let silence = Silence { from: self.net.host, target_tree: &bytes, incarnation, version, parts };
-            let mut frame = Vec::with_capacity(128);
-            Frame::Silence(silence).encode(&mut frame);
-            self.net.stats.silences_out += 1;
-            self.net.send(now, link, channel, &frame, out);
+            self.set_timer(at, Due::Quiet(number));
         }
     }
 }
@@ -111,13 +74,13 @@ impl Broker {
         if is_busy && !destination.pause.is_zero() {
             let at = destination.sent_at + QUIET_GRACE;
             destination.quiet_at = at;
-            return overlay.net.set_timer(at, Due::Quiet(number));
+            return overlay.set_timer(at, Due::Quiet(number));
         }
         self.streams.close(now);
         let (passed, last_events) = (self.passed_own(), self.streams.own.last_events());
         let beyond = if fault!(self, SilenceAhead) { 1_000_000_000 } else { 0 };
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let is_few = overlay.net.topology.len() <= FEW_BROKERS;
+        let is_few = overlay.net.topology().len() <= FEW_BROKERS;
         let destination = overlay.destinations.get_mut(number).expect("it is served");
         let part = |own: usize| Part {
             index: own as u8,
@@ -136,9 +99,9 @@ impl Broker {
         destination.pause = after(destination.pause, is_few);
         let at = now + destination.pause;
         destination.quiet_at = at;
-        let whom = (host, destination.incarnation, destination.version);
-        overlay.net.set_timer(at, Due::Quiet(number));
-        overlay.send_silence(now, whom, parts, out);
+        let target = destination.silence_target();
+        overlay.set_timer(at, Due::Quiet(number));
+        overlay.net.send_silence(now, target, parts, out);
     }
 }
 

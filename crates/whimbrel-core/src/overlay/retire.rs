@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_wire::{PREVIOUS_IDENTITIES_MAX, PreviousIdentity};
 
-use super::net::Net;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::{EndedHostRecord, Key, MapValue};
@@ -55,7 +54,7 @@ impl Broker {
         out: &mut dyn Output,
     ) -> Result<usize, NotForgotten> {
         let Some(overlay) = self.overlay.as_deref_mut() else { return Err(NotForgotten::Alone) };
-        if *overlay.net.config.name == *name {
+        if overlay.net.name() == name {
             return Err(NotForgotten::Itself);
         }
         let hosts = self.hosts_of(now, name);
@@ -78,6 +77,7 @@ impl Broker {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             overlay.net.announce_soon(now);
         }
+        self.announce_ended();
         self.end_retired(now, out);
         Ok(hosts.len())
     }
@@ -95,7 +95,7 @@ impl Broker {
             birth: upto,
             upto,
         };
-        let present = self.overlay.as_deref().and_then(|overlay| overlay.net.topology.by_name(name));
+        let present = self.overlay.as_deref().and_then(|overlay| overlay.net.topology().by_name(name));
         let holds_given = self
             .store
             .holds_given
@@ -123,7 +123,7 @@ impl Broker {
         if own.contains(&host) || overlay.net.is_reachable(host) {
             return;
         }
-        if overlay.net.topology.get(host).is_some() {
+        if overlay.net.topology().get(host).is_some() {
             self.forget_broker(host);
         }
         self.held_host_ended(now, host, true);
@@ -139,7 +139,7 @@ impl Broker {
     /// The name of a host, if it is known; its streams need not be followed.
     pub(super) fn known_name(&self, host: HostId) -> Option<&str> {
         let present =
-            self.overlay.as_deref().and_then(|overlay| overlay.net.topology.get(host)).map(|state| &*state.name);
+            self.overlay.as_deref().and_then(|overlay| overlay.net.topology().get(host)).map(|state| &*state.name);
         let of_hold = self.store.holds_given.of.get(&host).map(|hold_given| &*hold_given.record.name);
         present.or_else(|| self.streams.name_of(host)).or(of_hold)
     }
@@ -175,18 +175,18 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let mut previous: Vec<PreviousIdentity> =
-            self.streams.ended_of(&overlay.net.config.name).filter(|known| !own.contains(&known.host)).collect();
+            self.streams.ended_of(overlay.net.name()).filter(|known| !own.contains(&known.host)).collect();
         previous.sort_by_key(|known| (known.birth, known.host));
-        overlay.net.previous = previous.split_off(previous.len().saturating_sub(PREVIOUS_IDENTITIES_MAX));
+        overlay.previous = previous.split_off(previous.len().saturating_sub(PREVIOUS_IDENTITIES_MAX));
+        self.announce_ended();
     }
-}
 
-impl Net {
-    /// The ended hosts that this broker announces: the previous hosts of its name, then the retired
-    /// ones, the latest first.
-    pub(super) fn told_previous(&self, retired: &[PreviousIdentity]) -> Vec<PreviousIdentity> {
-        let mut previous = self.previous.clone();
-        previous.extend(retired.iter().rev().take(PREVIOUS_IDENTITIES_MAX - previous.len()));
-        previous
+    /// Has the link state name the ended hosts that this broker knows best: the previous hosts of
+    /// its name, then the retired ones, the latest first.
+    pub(super) fn announce_ended(&mut self) {
+        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let mut ended = overlay.previous.clone();
+        ended.extend(self.store.holds_given.retired.iter().rev().take(PREVIOUS_IDENTITIES_MAX - ended.len()));
+        overlay.net.set_previous(ended);
     }
 }

@@ -66,7 +66,7 @@ impl Broker {
         }
         // For brokers that are not known, later events are asked for when they are; earlier ones
         // are then read from their logs.
-        let is_there = |pubend: PubendId| overlay.net.topology.get(pubend.host()).is_some();
+        let is_there = |pubend: PubendId| overlay.net.topology().get(pubend.host()).is_some();
         let waits = |pubend| is_there(pubend) || of_cursor.has_remote_log(pubend);
         let streams: Vec<(PubendId, Tick)> =
             self.streams.remote_positions().filter(|(pubend, _)| waits(*pubend)).collect();

@@ -56,43 +56,40 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref() else { return 0 };
         overlay
             .net
-            .topology
+            .topology()
             .hosts()
-            .filter(|host| *host == overlay.net.host || overlay.net.routes.is_reachable(*host))
+            .filter(|host| *host == overlay.net.host() || overlay.net.routes().is_reachable(*host))
             .count()
     }
 
     /// The cost of the best path to a broker, microseconds, if there is one.
     pub fn way_us(&self, host: HostId) -> Option<u64> {
-        self.overlay.as_deref()?.net.routes.cost_us(host)
+        self.overlay.as_deref()?.net.routes().cost_us(host)
     }
 
     /// Whether the topology has a link between two brokers.
     pub fn are_linked(&self, one: HostId, other: HostId) -> bool {
-        self.overlay.as_deref().is_some_and(|overlay| overlay.net.topology.link(one, other).is_some())
+        self.overlay.as_deref().is_some_and(|overlay| overlay.net.topology().link(one, other).is_some())
     }
 }
 
 impl Overlay {
     fn sizes(&self) -> Vec<OverlaySize> {
         let size = |what, entries, bytes| OverlaySize { what, entries, bytes };
-        let states = self.net.topology.states().map(|state| of_state(state) + 4 * OF_MAP).sum();
-        let known = self.net.interests.of.values();
+        let states = self.net.topology().states().map(|state| of_state(state) + 4 * OF_MAP).sum();
+        let known = self.net.interests();
         let entries: usize = known.clone().map(|known| known.entries.len()).sum();
         let told = known.flat_map(|known| known.entries.values()).map(|entry| of_entry(entry) + OF_MAP).sum::<usize>();
         let served: usize = self.destinations.iter().map(|one| one.entries().count()).sum();
         let of_one = |one: &Destination| one.entries().map(|entry| of_entry(entry) + 2 * OF_MAP).sum::<usize>();
         let destinations = self.destinations.iter().map(|one| size_of::<Destination>() + of_one(one)).sum();
-        let pending = self.net.peers.up().map(|peer| {
-            let pending = &peer.pending;
-            pending.states.len() + pending.interests.len() + pending.topics.len() + pending.has.len()
-        });
+        let pending = self.net.neighbours().map(|peer| peer.pending.len());
         let pending: usize = pending.sum();
-        let (ways, of_ways) = self.net.routes.size();
+        let (ways, of_ways) = self.net.routes().size();
         let (sessions, of_sessions) = self.roam.size();
-        let timers = self.net.timers.len();
+        let timers = self.timers.len() + self.net.deadlines();
         vec![
-            size("link states", self.net.topology.len(), states),
+            size("link states", self.net.topology().len(), states),
             size("ways", ways, of_ways),
             size("interests", entries, told),
             size("destinations", served, destinations),

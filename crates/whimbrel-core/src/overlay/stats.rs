@@ -1,81 +1,27 @@
 //! The counters of the overlay.
 
-use whimbrel_net::HangUp;
+use whimbrel_net::NetStats;
 
 // tidy: table — a list of counters, each read by its name
 /// Counters since the overlay was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverlayStats {
-    /// Links that came up.
-    pub links_up: u64,
-    /// Links that were up and went down.
-    pub links_lost: u64,
-    /// Links that this broker closed, by reason.
-    pub hang_ups: [u64; HangUp::ALL.len()],
-    /// Frames that were not valid.
-    pub frames_invalid: u64,
-    /// Frames of types that this version does not know.
-    pub frames_unknown: u64,
-    /// Answers to probes that were never sent.
-    pub bad_echoes: u64,
-    /// Hellos from brokers whose clock differs by more than a minute.
-    pub clocks_apart: u64,
-    /// Link states that were new.
-    pub states_learned: u64,
-    /// Link states that were refused.
-    pub states_refused: u64,
-    /// Times that this broker's own name was refused.
-    pub names_refused: u64,
-    /// Times that the paths to all brokers were computed.
-    pub ways_computed: u64,
-    /// Link states of this broker at others that were greater than the one it announced.
-    pub outbid: u64,
-    /// Brokers that were forgotten, as nothing was heard of them for too long.
-    pub brokers_expired: u64,
+    /// Those of the network layer.
+    pub net: NetStats,
     /// Brokers whose streams are not followed, as the bound is reached.
     pub hosts_refused: u64,
     /// Brokers that have ended: another host came up under their name.
     pub hosts_ended: u64,
-    /// Versions of the own interest.
-    pub interest_versions: u64,
-    /// Interests of other brokers that were new.
-    pub interests_learned: u64,
-    /// Interests of brokers that are not known.
-    pub interests_refused: u64,
-    /// Events of this broker that other brokers wanted.
-    pub events_forwarded: u64,
-    /// Destinations of these events in total.
-    pub destinations: u64,
-    /// Destinations to which there was no path.
-    pub unreachable: u64,
-    /// Bytes of frames with events, without the events themselves.
-    pub header_bytes: u64,
     /// Events of other brokers with this broker as a destination.
     pub events_received: u64,
     /// Received events that no subscription here wanted.
     pub events_unwanted: u64,
     /// Received events that were known already.
     pub events_repeated: u64,
-    /// Events that were passed on to other brokers.
-    pub events_relayed: u64,
-    /// Trees that were changed here because a link was down.
-    pub repairs: u64,
-    /// Parts of trees for which no path was found.
-    pub repairs_given_up: u64,
-    /// Frames with silence that were sent.
-    pub silences_out: u64,
-    /// Frames with silence for this broker.
-    pub silences_in: u64,
     /// Events whose previous tick was ignored, as it was told under a version no longer in force.
     pub silence_disbelieved: u64,
     /// Nacks that this broker sent.
     pub nacks_out: u64,
-    /// Nacks of other brokers that arrived here.
-    pub nacks_in: u64,
-    /// Nacks that were not passed on, as another broker has just asked for the same event.
-    pub nacks_merged: u64,
-    /// Events that were sent again.
-    pub events_answered: u64,
     /// Ranges that were declared lost to another broker.
     pub ranges_lost: u64,
     /// Times that a stream waited for an event of another stream that the publisher had published
@@ -126,17 +72,9 @@ pub struct OverlayStats {
     pub events_looked_at: u64,
     /// Events of the log that were sent for these questions.
     pub events_lent: u64,
-    /// Messages that were sent from here.
-    pub messages_out: u64,
     /// Brokers whose retention holds were dropped without their word: nothing was heard of them for
     /// too long, or they are retired.
     pub holds_forfeited: u64,
-    /// Messages for which there was no path or no room; they are sent again.
-    pub messages_unsent: u64,
-    /// Messages for this broker.
-    pub messages_in: u64,
-    /// Messages for this broker that were not valid, or of an unknown kind.
-    pub messages_refused: u64,
     /// Times that a home refused members of this broker, as others share with another selector.
     pub shares_refused: u64,
     /// Retained messages of other brokers that were taken.

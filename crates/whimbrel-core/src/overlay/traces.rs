@@ -7,9 +7,9 @@
 
 use core::fmt::Write;
 use core::ops::ControlFlow;
-use std::collections::VecDeque;
 
-use whimbrel_event::{EventId, HostId, Tick, Time};
+use whimbrel_event::{EventId, Tick};
+use whimbrel_net::traces::TraceStep;
 
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
@@ -21,59 +21,9 @@ const SLOTS_MAX: usize = 1 << 16;
 /// Bytes of the trace of an event.
 const TRACE_BYTES_MAX: usize = 16 << 10;
 
-/// Notes that are kept: some seconds of a busy broker.
-pub const TRACES_MAX: usize = 16_384;
-
 /// Begins the line of the broker that has accepted an event and still has it; its destinations
 /// follow.
 pub const ACCEPTED: &str = "accepted here";
-
-/// A step of an event at this broker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum TraceStep {
-    /// It was sent over a link.
-    Sent(HostId),
-    /// It was received over a link.
-    Came(HostId),
-    /// It was not sent over a link, as too much is unsent there.
-    HeldBack(HostId),
-    /// A link on its path is down: it takes others.
-    Repaired,
-    /// There was no way around a link that is down.
-    GivenUp,
-    /// It was taken for subscriptions of this broker.
-    Passed,
-    /// It was sent again, as another broker lacked it.
-    Answered,
-}
-
-/// One note.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct TraceNote {
-    pub(super) at: Time,
-    pub(super) id: EventId,
-    pub(super) what: TraceStep,
-}
-
-/// The latest notes.
-#[derive(Debug, Default)]
-pub(super) struct Traces {
-    notes: VecDeque<TraceNote>,
-}
-
-impl Traces {
-    pub(super) fn record(&mut self, at: Time, id: EventId, what: TraceStep) {
-        if self.notes.len() >= TRACES_MAX {
-            self.notes.pop_front();
-        }
-        self.notes.push_back(TraceNote { at, id, what });
-    }
-
-    /// The recorded steps of an event, oldest first.
-    pub(super) fn of(&self, id: EventId) -> impl Iterator<Item = &TraceNote> {
-        self.notes.iter().filter(move |note| note.id == id)
-    }
-}
 
 impl Broker {
     /// What this broker knows of an event, as lines of text for people, at most 16 KiB; empty if it
@@ -83,7 +33,7 @@ impl Broker {
         let why = self.why(event);
         let Some(overlay) = self.overlay.as_deref() else { return text };
         let mut first = None;
-        for note in overlay.net.traffic.traces.of(event) {
+        for note in overlay.net.trace_of(event) {
             let after = note.at.since(*first.get_or_insert(note.at)).as_micros();
             let name = |host| overlay.net.name_of(host);
             let what = match note.what {
@@ -131,7 +81,7 @@ impl Broker {
                     if let Some(selector) = &entry.selector {
                         write!(line, " with {}", selector.escape_debug()).expect("a string takes everything");
                     }
-                    let path = overlay.net.routes.path(destination.host);
+                    let path = overlay.net.routes().path(destination.host);
                     let way: Vec<_> = path.into_iter().map(|host| overlay.net.name_of(host).into_string()).collect();
                     line += &format!("; way {}\n", way.join(" > "));
                     lines.push(line);

@@ -1,73 +1,32 @@
-//! Reactions to changes of the topology; where there are many brokers, changes are handled in
-//! batches.
-//!
-//! Among many links some delay changes all the time. Paths take n log n to compute, and n brokers
-//! make n times as many changes: a computation at each would cost more than n². So the first change
-//! after a pause is handled at once, and the next ones together, after a pause that grows with the
-//! number of brokers. An event whose next link has gone down meanwhile is repaired on its path, as
-//! always.
+//! What follows when the topology or the own subscriptions have changed.
 
 use core::time::Duration;
 
 use whimbrel_event::Time;
-use whimbrel_net::topology::FEW_BROKERS;
+use whimbrel_net::Io;
 
-use super::Due;
-use super::Overlay;
-use super::net::Net;
+use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
 
-/// The pause between two computations of paths, per broker beyond [`FEW_BROKERS`]: they take some
-/// hundredth of a processor at most.
-pub const WAYS_PAUSE: Duration = Duration::from_micros(50);
-
 /// The pause between two changes of the brokers that sessions depend on, per broker beyond
-/// [`FEW_BROKERS`]: each broker tells each other one of such a change.
+/// [`FEW_BROKERS`](whimbrel_net::topology::FEW_BROKERS): each broker tells each other one of such a
+/// change.
 pub const MAP_PAUSE: Duration = Duration::from_millis(1);
-
-/// The version of the topology that was handled last, and the earliest times of the next changes.
-#[derive(Debug, Default)]
-pub(crate) struct Watch {
-    /// The version of the topology.
-    version: u64,
-    ways_at: Time,
-    map_at: Time,
-}
-
-impl Net {
-    /// Lets paths be computed again if the pause is over at this moment.
-    pub(super) fn look_again_at(&mut self, now: Time) {
-        self.routes.hold(now < self.watch.ways_at);
-    }
-
-    /// The number of brokers beyond [`FEW_BROKERS`].
-    fn many(&self) -> u32 {
-        self.topology.len().saturating_sub(FEW_BROKERS) as u32
-    }
-}
 
 impl Broker {
     /// Handles a change of the topology, if there is one. A broker that can be reached again is
     /// told at once what it may have missed.
-    pub(super) fn check_topology(&mut self, now: Time, out: &mut dyn Output) {
+    pub(super) fn check_ways(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.net.watch.version == overlay.net.topology.version() {
+        if !overlay.net.check_ways(now) {
             return;
         }
-        if now < overlay.net.watch.ways_at {
-            return overlay.net.set_once(overlay.net.watch.ways_at, Due::Watch);
-        }
-        overlay.net.watch.version = overlay.net.topology.version();
-        overlay.net.routes.update(&overlay.net.topology);
-        overlay.net.stats.ways_computed += 1;
-        overlay.net.watch.ways_at = now + WAYS_PAUSE * overlay.net.many();
-        overlay.net.look_again_at(now);
-        let Overlay { destinations, net: Net { routes, timers, .. }, .. } = overlay;
+        let Overlay { destinations, net, timers, .. } = overlay;
         let mut back = Vec::new();
         for number in destinations.numbers() {
             let destination = destinations.get_mut(number).expect("it has a number");
-            let is_reachable = routes.is_reachable(destination.host);
+            let is_reachable = net.routes().is_reachable(destination.host);
             if is_reachable && !core::mem::replace(&mut destination.is_reachable, is_reachable) {
                 destination.pause = Duration::ZERO;
                 destination.quiet_at = now;
@@ -82,20 +41,48 @@ impl Broker {
         self.watch_map(now, out);
         self.check_candidates(now, out);
         self.confirm_ready(now, out);
-        self.check_joining(now, |_| (), out);
+        if self.overlay.as_deref_mut().is_some_and(|overlay| overlay.net.check_joined(now)) {
+            self.confirm_ready(now, out);
+        }
     }
 
     /// Handles a change of the brokers that can be reached for sessions, if there is one; not
     /// within the pause after the last change.
     pub(super) fn watch_map(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if now < overlay.net.watch.map_at {
-            return overlay.net.set_once(overlay.net.watch.map_at, Due::Map);
+        if now < overlay.map_at {
+            return overlay.set_once(overlay.map_at, Due::Map);
         }
         if self.check_map(now, out)
             && let Some(overlay) = self.overlay.as_deref_mut()
         {
-            overlay.net.watch.map_at = now + MAP_PAUSE * overlay.net.many();
+            overlay.map_at = now + MAP_PAUSE * overlay.net.many();
         }
+    }
+
+    /// Collects which subscriptions were added and removed; other brokers are told soon.
+    pub(crate) fn collect_own_interest(&mut self, now: Time) {
+        let Some(overlay) = &mut self.overlay else { return };
+        let changes = self.router.take_changes();
+        if changes.is_empty() {
+            return;
+        }
+        for change in changes {
+            overlay.net.want(change);
+        }
+        overlay.net.tell_interest_soon(now);
+    }
+
+    /// Announces the own interest, if it has changed.
+    pub(super) fn tell_interest(&mut self, now: Time, out: &mut dyn Output) {
+        // Subscriptions that were made in this step, and wait for a version that has them, belong
+        // to this version.
+        self.collect_own_interest(now);
+        let Broker { overlay, retained, .. } = self;
+        let Some(overlay) = overlay.as_deref_mut() else { return };
+        if overlay.net.tell_interest(&mut Io { now, out: &mut *out, maps: &[&*retained] }) {
+            overlay.report_soon(now);
+        }
+        self.name_version(now, out);
     }
 }

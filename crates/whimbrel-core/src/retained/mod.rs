@@ -10,11 +10,12 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use whimbrel_event::{Event, EventRef, Publisher, Tick, Time};
+use whimbrel_net::registry::{entry_hash, range_of};
 use whimbrel_selector::TopicFilter;
 use whimbrel_wire::REGISTRY_RANGES;
 
 use crate::api::Limits;
-use crate::overlay::{entry_hash, is_local, range_of};
+use crate::overlay::is_local;
 use crate::session::Publication;
 use crate::stream::AHEAD_MAX;
 use crate::topic::{TopicEntry, TopicIndex, TopicVersion, VisitOutcome, WalkCursor, WalkEnd};
@@ -149,8 +150,8 @@ impl Retained {
     }
 
     /// The hash of each range of topics with their versions.
-    pub(crate) fn hashes(&self) -> impl Iterator<Item = u64> {
-        self.hashes.iter().copied()
+    pub(crate) fn hashes(&self) -> &[u64; REGISTRY_RANGES] {
+        &self.hashes
     }
 
     /// Topics with a message or a deletion, in order, from `topic` on.

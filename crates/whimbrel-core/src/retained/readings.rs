@@ -226,7 +226,7 @@ impl Broker {
             return;
         }
         let holds = known.cursor != NO_CURSOR && self.cursors.get(known.cursor).catch_up.is_some();
-        let version = self.overlay.as_deref().map_or(0, |overlay| overlay.net.own_interest.version());
+        let version = self.overlay.as_deref().map_or(0, |overlay| overlay.net.own_interest().version());
         let selector = selector.cloned().map(Arc::new);
         if !self.retained.replays.has(index) {
             self.sessions.forget_lost(index);
@@ -296,7 +296,7 @@ impl Broker {
         // that did not know of the subscription.
         let is_to_come = |id: EventId| match overlay.as_deref() {
             Some(overlay) => {
-                streams.is_to_come(id, reading.version) && overlay.net.routes.is_reachable(id.pubend.host())
+                streams.is_to_come(id, reading.version) && overlay.net.routes().is_reachable(id.pubend.host())
             }
             None => streams.is_to_come(id, 0),
         };

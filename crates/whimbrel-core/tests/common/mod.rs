@@ -8,8 +8,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_core::{
-    Accepted, Attach, Broker, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, Naming, Output, Publish,
-    Refusal, RetainHandling, Segment, Sent, Settlement, Tell, Will,
+    Accepted, Attach, Broker, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, LinkOutput, Naming,
+    Output, Publish, Refusal, RetainHandling, Segment, Sent, Settlement, Tell, Will,
 };
 use whimbrel_event::{
     Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
@@ -81,6 +81,8 @@ impl Edges {
         self.told.entry(link.0).or_default().push(told);
     }
 }
+
+impl LinkOutput for Edges {}
 
 impl Output for Edges {
     fn attached(&mut self, link: Link, present: bool) {

@@ -4,7 +4,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output, PeerLink, Refusal, Segment, Sent, Unread,
+    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, LinkOutput, Output, PeerLink, Refusal, Segment, Sent,
+    Unread,
 };
 
 use whimbrel_event::{HostId, Qos};
@@ -29,6 +30,19 @@ pub struct Side {
     pub answered: Vec<(HostId, u64, String)>,
     /// Connections that sessions are taken from are read only later.
     pub reads_late: bool,
+}
+
+impl LinkOutput for Side {
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        self.said.push_back((link, channel, bytes.to_vec()));
+        self.unsent.get(&(link, channel as usize)).copied().unwrap_or(0)
+    }
+    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
+        self.hung_up.push((link, why));
+    }
+    fn peer_dial(&mut self, name: &str, _: &str) {
+        self.dialed.push(name.into());
+    }
 }
 
 impl Output for Side {
@@ -65,16 +79,6 @@ impl Output for Side {
     }
     fn knowledge(&mut self, segment: &Segment<'_>) {
         self.edges.knowledge(segment);
-    }
-    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
-        self.said.push_back((link, channel, bytes.to_vec()));
-        self.unsent.get(&(link, channel as usize)).copied().unwrap_or(0)
-    }
-    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
-        self.hung_up.push((link, why));
-    }
-    fn peer_dial(&mut self, name: &str, _: &str) {
-        self.dialed.push(name.into());
     }
     fn read_out(&mut self, _: Link) -> Unread {
         if self.reads_late { Unread::Coming } else { Unread::Nothing }

@@ -79,7 +79,7 @@ fn time_to_fill(delay: Duration) -> Duration {
         got.extend(net.payloads(1, 1));
     }
     assert!(got == lost, "all in their order");
-    let sent = net.nodes[0].core.overlay_stats().expect("it is one of many").events_answered;
+    let sent = net.nodes[0].core.overlay_stats().expect("it is one of many").net.events_answered;
     assert!(sent <= LOST as u64 * 11 / 10, "{sent} events were sent again for {LOST}");
     net.now.since(began)
 }

@@ -433,7 +433,7 @@ fn clocks_that_are_years_apart_do_no_harm() {
         net.input(from, Input::Publish(Publish { link: Link(2), tag: 7, retain: false, number: None, event }));
         net.advance(SECOND);
         assert_eq!(net.payloads(to, 1), ["x"]);
-        assert_eq!(net.nodes[from].core.overlay_stats().unwrap().clocks_apart, 1);
+        assert_eq!(net.nodes[from].core.overlay_stats().unwrap().net.clocks_apart, 1);
     }
 }
 
@@ -450,7 +450,7 @@ fn garbage_from_another_broker_ends_its_link_and_nothing_else() {
     let names: Vec<_> = net.nodes[1].core.links().into_iter().map(|link| link.name.into_string()).collect();
     assert_eq!(names, ["b2"]);
     let stats = net.nodes[1].core.overlay_stats().unwrap();
-    assert_eq!((stats.frames_invalid, stats.hang_ups[whimbrel_core::HangUp::Garbage as usize]), (1, 1));
+    assert_eq!((stats.net.frames_invalid, stats.net.hang_ups[whimbrel_core::HangUp::Garbage as usize]), (1, 1));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn star(brokers: usize) -> Net {
 }
 
 fn counted(net: &Net, part: fn(&whimbrel_core::overlay::OverlayStats) -> u64) -> Vec<u64> {
-    net.nodes.iter().map(|node| part(node.core.overlay_stats().expect("it is one of many"))).collect()
+    net.nodes.iter().map(|node| part(&node.core.overlay_stats().expect("it is one of many"))).collect()
 }
 
 #[test]
@@ -49,17 +49,18 @@ fn many_changes_are_looked_at_together_and_repeated_states_not_at_all() {
     for node in &net.nodes {
         assert_eq!(node.core.brokers_reached(), brokers);
     }
-    let (states, ways) = (counted(&net, |stats| stats.states_learned), counted(&net, |stats| stats.ways_computed));
+    let (states, ways) =
+        (counted(&net, |stats| stats.net.states_learned), counted(&net, |stats| stats.net.ways_computed));
     for (states, ways) in states.iter().zip(&ways) {
         assert!(*states >= 2 * (brokers as u64 - 1) && 2 * ways < *states, "{ways} times for {states} states");
     }
     net.advance(SECOND * 35);
-    let again = counted(&net, |stats| stats.states_learned);
+    let again = counted(&net, |stats| stats.net.states_learned);
     assert!(
         states.iter().zip(&again).all(|(before, after)| before + brokers as u64 - 1 <= *after),
         "they are repeated"
     );
-    assert_eq!(counted(&net, |stats| stats.ways_computed), ways);
+    assert_eq!(counted(&net, |stats| stats.net.ways_computed), ways);
 }
 
 /// While not every broker has told every other one its sessions, each search asks all brokers: only
@@ -130,7 +131,7 @@ fn said_in_ten_seconds(net: &mut Net) -> ((u64, u64), u64) {
         let links = net.nodes.iter().flat_map(|node| node.core.links());
         links.fold((0, 0), |(frames, bytes), link| (frames + link.counters.frames_out, bytes + link.counters.bytes_out))
     };
-    let letters = |net: &Net| counted(net, |stats| stats.messages_out).iter().sum::<u64>();
+    let letters = |net: &Net| counted(net, |stats| stats.net.messages_out).iter().sum::<u64>();
     let (before, had) = (sent(net), letters(net));
     net.advance(SECOND * 10);
     let after = sent(net);

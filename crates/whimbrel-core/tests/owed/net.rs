@@ -153,7 +153,7 @@ impl Net {
     }
 
     /// The counters of a broker.
-    pub fn stats(&self, node: usize) -> &OverlayStats {
+    pub fn stats(&self, node: usize) -> OverlayStats {
         self.nodes[node].core.overlay_stats().expect("it has an overlay")
     }
 

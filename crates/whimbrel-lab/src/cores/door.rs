@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, Output, PeerLink, Refusal, Segment, Sent,
+    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, LinkOutput, Output, PeerLink, Refusal, Segment, Sent,
 };
 use whimbrel_event::{Qos, Time};
 
@@ -39,6 +39,20 @@ impl<C: Clients> Door<'_, C> {
     fn clients(&mut self) -> &mut C {
         self.clients.at(self.began + self.spent, self.node);
         self.clients
+    }
+}
+
+impl<C: Clients> LinkOutput for Door<'_, C> {
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        if channel == Channel::Reliable {
+            self.spent += self.costs.forward;
+        }
+        self.said.push(Said { link, channel, bytes: bytes.to_vec(), at: self.now() });
+        0
+    }
+
+    fn peer_hang_up(&mut self, link: PeerLink, _: HangUp) {
+        self.hung_up.push(link);
     }
 }
 
@@ -82,17 +96,5 @@ impl<C: Clients> Output for Door<'_, C> {
 
     fn knowledge(&mut self, segment: &Segment<'_>) {
         self.clients().knowledge(segment);
-    }
-
-    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
-        if channel == Channel::Reliable {
-            self.spent += self.costs.forward;
-        }
-        self.said.push(Said { link, channel, bytes: bytes.to_vec(), at: self.now() });
-        0
-    }
-
-    fn peer_hang_up(&mut self, link: PeerLink, _: HangUp) {
-        self.hung_up.push(link);
     }
 }

@@ -35,7 +35,7 @@ impl Kind {
 
 /// The number of events that have arrived at a broker from others, for itself or to be passed on.
 pub(super) fn events_come(core: &Broker) -> u64 {
-    core.overlay_stats().map_or(0, |stats| stats.events_received + stats.events_relayed)
+    core.overlay_stats().map_or(0, |stats| stats.events_received + stats.net.events_relayed)
 }
 
 /// See the module's documentation.

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use whimbrel_core::{Accepted, Broker, Channel, Delivery, Granted, Kick, Link, Output, PeerLink, Refusal, Sent};
+use whimbrel_core::{
+    Accepted, Broker, Channel, Delivery, Granted, Kick, Link, LinkOutput, Output, PeerLink, Refusal, Sent,
+};
 use whimbrel_event::{Qos, Time};
 
 use super::Task;
@@ -66,6 +68,13 @@ impl Tape {
 /// Counts the bytes for links; clients take everything.
 struct Count(u64);
 
+impl LinkOutput for Count {
+    fn peer_bytes(&mut self, _: PeerLink, _: Channel, bytes: &[u8]) -> usize {
+        self.0 += bytes.len() as u64;
+        0
+    }
+}
+
 impl Output for Count {
     fn attached(&mut self, _: Link, _: bool) {}
     fn refused(&mut self, _: Link, _: Refusal) {}
@@ -78,10 +87,5 @@ impl Output for Count {
 
     fn deliver(&mut self, _: Link, _: &Delivery<'_>) -> Sent {
         Sent::Open
-    }
-
-    fn peer_bytes(&mut self, _: PeerLink, _: Channel, bytes: &[u8]) -> usize {
-        self.0 += bytes.len() as u64;
-        0
     }
 }

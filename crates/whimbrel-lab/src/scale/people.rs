@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output, Refusal, Sent};
+use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, LinkOutput, Output, Refusal, Sent};
 use whimbrel_event::{Qos, Time};
 
 use crate::bench::wire;
@@ -62,6 +62,8 @@ impl Clients for People {
         self.now = now;
     }
 }
+
+impl LinkOutput for People {}
 
 impl Output for People {
     fn attached(&mut self, link: Link, _: bool) {

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, EventStep, Granted, HangUp, Kick, Link, Naming, Output as CoreOutput, PeerLink,
-    Refusal, Sent, Unread,
+    Accepted, Channel, Delivery, EventStep, Granted, HangUp, Hop, Kick, Link, LinkOutput, Naming, Output as CoreOutput,
+    PeerLink, Refusal, Sent, Unread,
 };
 use whimbrel_event::{AcceptedEvent, AttributesBuf, HostId, Qos, Time};
 
@@ -138,6 +138,28 @@ impl<O: Output> Outbound<'_, O> {
     }
 }
 
+impl<O: Output> LinkOutput for Outbound<'_, O> {
+    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
+        self.driver.peer_bytes(link, channel, bytes)
+    }
+
+    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
+        self.driver.peer_hang_up(link, why);
+    }
+
+    fn peer_dial(&mut self, name: &str, address: &str) {
+        self.driver.peer_dial(name, address);
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.driver.wants_steps()
+    }
+
+    fn hop(&mut self, event: &AcceptedEvent<'_>, hop: Hop) {
+        self.driver.step(self.now, event, EventStep::Hop(hop));
+    }
+}
+
 impl<O: Output> CoreOutput for Outbound<'_, O> {
     #[inline]
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
@@ -177,24 +199,8 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         encoded.is_some()
     }
 
-    fn wants_steps(&self) -> bool {
-        self.driver.wants_steps()
-    }
-
     fn step(&mut self, event: &AcceptedEvent<'_>, step: EventStep) {
         self.driver.step(self.now, event, step);
-    }
-
-    fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
-        self.driver.peer_bytes(link, channel, bytes)
-    }
-
-    fn peer_hang_up(&mut self, link: PeerLink, why: HangUp) {
-        self.driver.peer_hang_up(link, why);
-    }
-
-    fn peer_dial(&mut self, name: &str, address: &str) {
-        self.driver.peer_dial(name, address);
     }
 
     fn copy_used(&mut self, client: &str, age: Duration) {

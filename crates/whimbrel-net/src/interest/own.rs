@@ -8,7 +8,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use whimbrel_event::{Deployment, HostId, Tick, Time};
+use whimbrel_event::{HostId, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::others::{Delta, InterestValue, RecentCount};
@@ -35,10 +35,6 @@ const VERSION_SHIFT: u32 = 20;
 #[derive(Debug)]
 pub struct OwnInterest {
     host: HostId,
-    /// The deployment of this broker.
-    pub deployment: Deployment,
-    /// When the own streams began.
-    pub birth: Tick,
     /// What is wanted.
     reduction: Reduction,
     /// What durable subscriptions want of that, reduced separately: other brokers keep their logs
@@ -61,7 +57,7 @@ pub struct OwnInterest {
     /// its events.
     answered_at: Option<Time>,
     /// The first subscriptions were restored: an earlier incarnation answered them.
-    pub is_restored: bool,
+    is_restored: bool,
 }
 
 /// A subscription as other brokers are told of it.
@@ -85,12 +81,11 @@ pub enum InterestChange {
 }
 
 impl OwnInterest {
-    /// An empty interest. `birth`: the tick before the first of the own streams.
-    pub fn new(host: HostId, incarnation: u64, deployment: Deployment, birth: Tick) -> OwnInterest {
+    /// An empty interest. `is_restored`: the first subscriptions are those of an earlier
+    /// incarnation, which answered them.
+    pub fn new(host: HostId, incarnation: u64, is_restored: bool) -> OwnInterest {
         OwnInterest {
             host,
-            deployment,
-            birth,
             reduction: Reduction::new(),
             durable: Reduction::new(),
             is_forgetful: false,
@@ -102,7 +97,7 @@ impl OwnInterest {
             told_at: Time::ZERO,
             began: 0,
             answered_at: None,
-            is_restored: false,
+            is_restored,
         }
     }
 
@@ -145,8 +140,8 @@ impl OwnInterest {
     }
 
     /// Returns the whole interest, to be announced under another host.
-    pub fn rehost(&mut self, host: HostId, incarnation: u64, birth: Tick) -> Delta {
-        (self.host, self.birth) = (host, birth);
+    pub fn rehost(&mut self, host: HostId, incarnation: u64) -> Delta {
+        self.host = host;
         self.is_forgetful = true;
         self.restart(incarnation)
     }

@@ -3,6 +3,8 @@
 
 mod driver;
 pub mod estimate;
+mod handshake;
 pub mod peers;
+mod probe;
 
 pub use driver::{Channel, HangUp, PeerInput, PeerLink};

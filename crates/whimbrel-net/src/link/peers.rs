@@ -8,6 +8,7 @@ use whimbrel_wire::Cutter;
 
 use super::estimate::Estimate;
 use super::{Channel, PeerLink};
+use crate::registry::{MAPS_MAX, MapBacklog};
 
 /// Most links at a time, those that have not said hello included.
 pub const LINKS_MAX: usize = 256;
@@ -34,10 +35,6 @@ pub const RELIABLE_HIGH: usize = 4 << 20;
 /// Unsent bytes of events of best effort above which further ones are dropped.
 pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 
-/// Topics whose retained messages are pending on a link; beyond that the link is told that ranges
-/// differ instead.
-pub const TOPICS_PENDING_MAX: usize = 4_096;
-
 /// The broker at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
@@ -49,6 +46,8 @@ pub struct PeerIdentity {
     pub name: Box<str>,
     /// Version of its program; empty if it has not told it.
     pub version: Box<str>,
+    /// Minor version of its protocol.
+    pub minor: u8,
     /// How far its clock is ahead of this one's, nanoseconds, the delay of the hello included.
     pub ahead: i64,
 }
@@ -72,15 +71,6 @@ pub struct LinkCounters {
     pub events_held_back: u64,
 }
 
-/// A walk through the retained messages, for the topics of some ranges.
-#[derive(Debug, Default)]
-pub struct RetainedSurvey {
-    /// The parts of the registry that are surveyed.
-    pub ranges: BTreeSet<u16>,
-    /// The least topic that the walk has not passed.
-    pub from: String,
-}
-
 /// The state that the other end is still to be told, as keys whose present values are sent.
 #[derive(Debug, Default)]
 pub struct PeerBacklog {
@@ -88,12 +78,8 @@ pub struct PeerBacklog {
     pub states: BTreeSet<HostId>,
     /// Hosts whose interests are to be told.
     pub interests: BTreeSet<HostId>,
-    /// Topics whose retained messages are to be told; at most [`TOPICS_PENDING_MAX`].
-    pub topics: BTreeSet<Box<str>>,
-    /// The walk for the ranges that the other end has asked for, while it goes on.
-    pub survey: Option<RetainedSurvey>,
-    /// More topics changed than are noted: the digests of all ranges are told anew.
-    pub all_topics: bool,
+    /// Entries of replicated maps that are to be told, by the numbers of the maps.
+    pub maps: [MapBacklog; MAPS_MAX],
     /// The version of each broker's interest that the other end has.
     pub has: BTreeMap<HostId, (u64, u64)>,
     /// The other end has told its versions, so it is known what it lacks.
@@ -101,14 +87,11 @@ pub struct PeerBacklog {
 }
 
 impl PeerBacklog {
-    /// The retained message of a topic is to be told. Beyond [`TOPICS_PENDING_MAX`] topics the
-    /// hashes of all parts are compared instead.
-    pub fn record_topic(&mut self, topic: &str) {
-        if self.topics.len() >= TOPICS_PENDING_MAX {
-            self.all_topics = true;
-        } else {
-            self.topics.insert(topic.into());
-        }
+    /// The number of states, interests and entries that are to be told, and of versions that are
+    /// known of the other end.
+    pub fn len(&self) -> usize {
+        let entries: usize = self.maps.iter().map(MapBacklog::len).sum();
+        self.states.len() + self.interests.len() + entries + self.has.len()
     }
 }
 

@@ -1,6 +1,8 @@
 //! The known brokers and the links between them: a link-state database, as in OSPF (RFC 2328).
 
+pub(crate) mod joining;
 mod state;
+pub(crate) mod watch;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};

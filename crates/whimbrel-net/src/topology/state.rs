@@ -1,9 +1,10 @@
 //! Link states: what a broker tells all others of itself.
 
 use core::fmt;
+use core::time::Duration;
 
 use whimbrel_event::{HostId, Tick};
-use whimbrel_wire::{PreviousIdentity, Protocol};
+use whimbrel_wire::{LinkEnd, LinkStateFrame, PreviousIdentity, Protocol};
 
 /// Most neighbours of one broker.
 pub const NEIGHBOURS_MAX: usize = 1_024;
@@ -94,6 +95,47 @@ impl fmt::Display for LinkStateError {
 impl core::error::Error for LinkStateError {}
 
 impl LinkState {
+    /// The link state in a frame.
+    pub(crate) fn of_frame(frame: &LinkStateFrame<'_>) -> LinkState {
+        let neighbour =
+            |end: &LinkEnd| Neighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
+        LinkState {
+            host: frame.host,
+            incarnation: frame.incarnation,
+            sequence: frame.sequence,
+            name: frame.name.into(),
+            reliable: frame.reliable,
+            best_effort: frame.best_effort,
+            birth: frame.birth,
+            addresses: frame.addresses.iter().map(|address| Box::from(*address)).collect(),
+            neighbours: frame.neighbours.iter().map(neighbour).collect(),
+            previous: frame.previous.clone(),
+            protocol: frame.protocol,
+            later: frame.later.into(),
+        }
+    }
+
+    /// The frame with this link state, which has this age.
+    pub(crate) fn frame(&self, age: Duration) -> LinkStateFrame<'_> {
+        let neighbour =
+            |end: &Neighbour| LinkEnd { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
+        LinkStateFrame {
+            host: self.host,
+            incarnation: self.incarnation,
+            sequence: self.sequence,
+            name: &self.name,
+            reliable: self.reliable,
+            best_effort: self.best_effort,
+            birth: self.birth,
+            age_ms: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
+            addresses: self.addresses.iter().map(|address| &**address).collect(),
+            neighbours: self.neighbours.iter().map(neighbour).collect(),
+            previous: self.previous.clone(),
+            protocol: self.protocol,
+            later: &self.later,
+        }
+    }
+
     /// Order of two states of one host: the greater is the newer.
     pub fn age_order(&self) -> (u64, u64) {
         (self.incarnation, self.sequence)

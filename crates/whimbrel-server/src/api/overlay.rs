@@ -49,9 +49,9 @@ pub(super) async fn interest(State(shared): State<Arc<Shared>>, RawQuery(query):
         // Lets other tasks have the broker.
         tokio::task::yield_now().await;
     }
-    let (stats, now) = shared.hub.look(|broker, _, now| (broker.core().overlay_stats().cloned(), now));
+    let (stats, now) = shared.hub.look(|broker, _, now| (broker.core().overlay_stats(), now));
     let fit = stats.map_or(Fit::default(), |stats| Fit {
-        versions: stats.interest_versions,
+        versions: stats.net.interest_versions,
         received: stats.events_received,
         unwanted: stats.events_unwanted,
         repeated: stats.events_repeated,

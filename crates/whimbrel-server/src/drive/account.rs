@@ -56,7 +56,7 @@ impl Account {
             gaps: broker.core().gap_counts(),
             brokers: brokers(&broker.core().topology(now), broker.core().host()),
             gappy: broker.gappy_clients(),
-            overlay: broker.core().overlay_stats().cloned().unwrap_or_default(),
+            overlay: broker.core().overlay_stats().unwrap_or_default(),
             roaming: broker.core().roam_gauges().unwrap_or_default(),
             links: broker.core().links(),
             latencies: broker.latencies().map(|(class, latency)| (class, *latency)).collect(),

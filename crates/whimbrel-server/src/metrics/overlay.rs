@@ -20,35 +20,39 @@ type LinkValue = fn(&LinkInfo) -> Option<f64>;
 
 // tidy: table — a list of counters, each read by its name
 const COUNTERS: &[Row<Number>] = &[
-    ("whimbrel_overlay_links_up", "Links to other brokers that came up", |s| s.links_up),
-    ("whimbrel_overlay_links_lost", "Links to other brokers that were up and are gone", |s| s.links_lost),
-    ("whimbrel_overlay_frames_invalid", "Frames of other brokers that made no sense", |s| s.frames_invalid),
-    ("whimbrel_overlay_frames_unknown", "Frames of types that this version does not know", |s| s.frames_unknown),
-    ("whimbrel_overlay_bad_echoes", "Answers to probes of links that were never sent", |s| s.bad_echoes),
+    ("whimbrel_overlay_links_up", "Links to other brokers that came up", |s| s.net.links_up),
+    ("whimbrel_overlay_links_lost", "Links to other brokers that were up and are gone", |s| s.net.links_lost),
+    ("whimbrel_overlay_frames_invalid", "Frames of other brokers that made no sense", |s| s.net.frames_invalid),
+    ("whimbrel_overlay_frames_unknown", "Frames of types that this version does not know", |s| s.net.frames_unknown),
+    ("whimbrel_overlay_bad_echoes", "Answers to probes of links that were never sent", |s| s.net.bad_echoes),
     ("whimbrel_overlay_clocks_apart", "Links that came up to a broker whose clock is more than a minute off", |s| {
-        s.clocks_apart
+        s.net.clocks_apart
     }),
-    ("whimbrel_overlay_states_learned", "Link states of other brokers that were news", |s| s.states_learned),
-    ("whimbrel_overlay_states_refused", "Link states that were not taken", |s| s.states_refused),
-    ("whimbrel_overlay_ways_computed", "Times that the ways to all brokers were computed anew", |s| s.ways_computed),
+    ("whimbrel_overlay_states_learned", "Link states of other brokers that were news", |s| s.net.states_learned),
+    ("whimbrel_overlay_states_refused", "Link states that were not taken", |s| s.net.states_refused),
+    ("whimbrel_overlay_ways_computed", "Times that the ways to all brokers were computed anew", |s| {
+        s.net.ways_computed
+    }),
     ("whimbrel_overlay_names_refused", "Times that this broker's own name was refused, as another one has it", |s| {
-        s.names_refused
+        s.net.names_refused
     }),
     ("whimbrel_overlay_outbid", "Own link states that others had and that were greater than what was told", |s| {
-        s.outbid
+        s.net.outbid
     }),
-    ("whimbrel_overlay_brokers_expired", "Brokers that were not heard of for too long", |s| s.brokers_expired),
+    ("whimbrel_overlay_brokers_expired", "Brokers that were not heard of for too long", |s| s.net.brokers_expired),
     ("whimbrel_overlay_hosts_refused", "Brokers whose streams are not followed, as too many are", |s| s.hosts_refused),
     ("whimbrel_overlay_hosts_ended", "Brokers that came back under their name without what they had", |s| {
         s.hosts_ended
     }),
-    ("whimbrel_overlay_interest_versions", "Versions of the own interest", |s| s.interest_versions),
-    ("whimbrel_overlay_interests_learned", "Interests of other brokers that were news", |s| s.interests_learned),
-    ("whimbrel_overlay_interests_refused", "Interests of brokers that are not known", |s| s.interests_refused),
-    ("whimbrel_overlay_events_forwarded", "Own events that other brokers wanted", |s| s.events_forwarded),
-    ("whimbrel_overlay_destinations", "Brokers that wanted them, all together", |s| s.destinations),
-    ("whimbrel_overlay_unreachable", "Destinations of events to which there was no way", |s| s.unreachable),
-    ("whimbrel_overlay_header_bytes", "Bytes of frames with events that are not the event itself", |s| s.header_bytes),
+    ("whimbrel_overlay_interest_versions", "Versions of the own interest", |s| s.net.interest_versions),
+    ("whimbrel_overlay_interests_learned", "Interests of other brokers that were news", |s| s.net.interests_learned),
+    ("whimbrel_overlay_interests_refused", "Interests of brokers that are not known", |s| s.net.interests_refused),
+    ("whimbrel_overlay_events_forwarded", "Own events that other brokers wanted", |s| s.net.events_forwarded),
+    ("whimbrel_overlay_destinations", "Brokers that wanted them, all together", |s| s.net.destinations),
+    ("whimbrel_overlay_unreachable", "Destinations of events to which there was no way", |s| s.net.unreachable),
+    ("whimbrel_overlay_header_bytes", "Bytes of frames with events that are not the event itself", |s| {
+        s.net.header_bytes
+    }),
     ("whimbrel_overlay_events_received", "Events of other brokers that came for this one", |s| s.events_received),
     ("whimbrel_overlay_events_unwanted", "Events of other brokers that came and that nobody here wanted", |s| {
         s.events_unwanted
@@ -56,28 +60,28 @@ const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_overlay_events_repeated", "Events of other brokers that came and were known already", |s| {
         s.events_repeated
     }),
-    ("whimbrel_overlay_events_relayed", "Events that passed through to other brokers", |s| s.events_relayed),
-    ("whimbrel_overlay_repairs", "Ways of events that were changed here because a link was down", |s| s.repairs),
+    ("whimbrel_overlay_events_relayed", "Events that passed through to other brokers", |s| s.net.events_relayed),
+    ("whimbrel_overlay_repairs", "Ways of events that were changed here because a link was down", |s| s.net.repairs),
     (
         "whimbrel_overlay_repairs_given_up",
         "Parts of events' ways that could not be reached around a link that was down",
-        |s| s.repairs_given_up,
+        |s| s.net.repairs_given_up,
     ),
-    ("whimbrel_overlay_silences_out", "Frames with silence that were sent", |s| s.silences_out),
-    ("whimbrel_overlay_silences_in", "Frames with silence that came for this broker", |s| s.silences_in),
+    ("whimbrel_overlay_silences_out", "Frames with silence that were sent", |s| s.net.silences_out),
+    ("whimbrel_overlay_silences_in", "Frames with silence that came for this broker", |s| s.net.silences_in),
     (
         "whimbrel_overlay_silence_disbelieved",
         "Events that came with silence under a version that does not count any more; only the event was taken",
         |s| s.silence_disbelieved,
     ),
     ("whimbrel_overlay_nacks_out", "Nacks of this broker", |s| s.nacks_out),
-    ("whimbrel_overlay_nacks_in", "Nacks of other brokers that came here", |s| s.nacks_in),
+    ("whimbrel_overlay_nacks_in", "Nacks of other brokers that came here", |s| s.net.nacks_in),
     (
         "whimbrel_overlay_nacks_merged",
         "Ranges of nacks that were not passed on, as another broker had just asked for the same",
-        |s| s.nacks_merged,
+        |s| s.net.nacks_merged,
     ),
-    ("whimbrel_overlay_events_answered", "Events that were sent again to who lacked them", |s| s.events_answered),
+    ("whimbrel_overlay_events_answered", "Events that were sent again to who lacked them", |s| s.net.events_answered),
     ("whimbrel_overlay_ranges_lost", "Ranges that were declared lost to another broker", |s| s.ranges_lost),
     (
         "whimbrel_overlay_subscriptions_pending",
@@ -146,10 +150,12 @@ const COUNTERS: &[Row<Number>] = &[
         "Times that the home of a shared subscription refused members here, as others share with another selector",
         |s| s.shares_refused,
     ),
-    ("whimbrel_overlay_letters_out", "Letters to other brokers that were written", |s| s.messages_out),
-    ("whimbrel_overlay_letters_unsent", "Letters to other brokers that found no way or no room", |s| s.messages_unsent),
-    ("whimbrel_overlay_letters_in", "Letters of other brokers that came", |s| s.messages_in),
-    ("whimbrel_overlay_letters_refused", "Letters of other brokers that made no sense", |s| s.messages_refused),
+    ("whimbrel_overlay_letters_out", "Letters to other brokers that were written", |s| s.net.messages_out),
+    ("whimbrel_overlay_letters_unsent", "Letters to other brokers that found no way or no room", |s| {
+        s.net.messages_unsent
+    }),
+    ("whimbrel_overlay_letters_in", "Letters of other brokers that came", |s| s.net.messages_in),
+    ("whimbrel_overlay_letters_refused", "Letters of other brokers that made no sense", |s| s.net.messages_refused),
     ("whimbrel_overlay_retained_learned", "Retained messages of other brokers that were taken", |s| s.retained_learned),
     (
         "whimbrel_overlay_retained_refused",
@@ -202,7 +208,7 @@ pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[Li
     for (name, help, read) in COUNTERS {
         put(encoder, name, help, &ConstCounter::new(read(stats)))?;
     }
-    let ends = HangUp::ALL.map(label).into_iter().zip(stats.hang_ups);
+    let ends = HangUp::ALL.map(label).into_iter().zip(stats.net.hang_ups);
     put_family(encoder, "whimbrel_overlay_hang_ups", "Links that this broker ended, by reason", "reason", ends)?;
     for (name, help, read) in LINK_COUNTERS {
         put_family(encoder, name, help, "peer", links.iter().map(|link| (&*link.name, read(link))))?;

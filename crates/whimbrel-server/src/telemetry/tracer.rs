@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use tokio::sync::mpsc;
-use whimbrel_core::{Delivery, EventStep};
+use whimbrel_core::{Delivery, EventStep, Hop};
 use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Time};
 use whimbrel_mqtt::ConnId;
 
@@ -86,12 +86,12 @@ impl Tracer {
                     self.put(&about, Name::Commit(self.host), Some(Name::Accept.span(id)), span, Vec::new());
                 }
             }
-            EventStep::Came { from, is_answer } => {
+            EventStep::Hop(Hop::Came { from, is_answer }) => {
                 self.note_recent(id, now);
                 let parent = Name::Hop(from, self.host, is_answer).span(id);
                 self.put(&about, Name::Receive(self.host), Some(parent), (now, now), vec![peer(from)]);
             }
-            EventStep::Sent { to, is_answer } => {
+            EventStep::Hop(Hop::Sent { to, is_answer }) => {
                 let (name, parent) = (Name::Hop(self.host, to, is_answer), self.here(id));
                 self.put(&about, name, Some(parent), (now, now), vec![peer(to)]);
             }

@@ -167,7 +167,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
             .book
             .breaks(Rule::Interest, format!("{unwanted} of {received} events came to brokers that did not want them"));
     }
-    let invalid = world.net.sum(|stats| stats.frames_invalid);
+    let invalid = world.net.sum(|stats| stats.net.frames_invalid);
     if invalid > 0 {
         world.book.breaks(Rule::Bounds, format!("{invalid} frames made no sense"));
     }
@@ -185,7 +185,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
         received,
         unwanted,
         nacks: world.net.sum(|stats| stats.nacks_out),
-        states: world.net.sum(|stats| stats.states_learned),
+        states: world.net.sum(|stats| stats.net.states_learned),
         crashes: plan.crashes,
         violations: world.book.violations.clone(),
         story: world.story(),
@@ -194,8 +194,10 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
 
 /// Checks that no event goes round in a circle of repairs.
 fn check_repairs(world: &mut World<'_>) {
-    let (repairs, sent) =
-        (world.net.sum(|stats| stats.repairs), world.net.sum(|stats| stats.destinations + stats.events_answered));
+    let (repairs, sent) = (
+        world.net.sum(|stats| stats.net.repairs),
+        world.net.sum(|stats| stats.net.destinations + stats.net.events_answered),
+    );
     if repairs > sent * REPAIRS_MAX {
         world.book.breaks(Rule::Bounds, format!("{sent} times an event was sent to somebody, and {repairs} repaired"));
     }

@@ -209,7 +209,7 @@ impl Fabric {
     pub(super) fn crash(&mut self, node: usize, is_told: bool) {
         let known = &mut self.nodes[node];
         let Some(broker) = known.broker.take() else { return };
-        self.past.extend(broker.core().overlay_stats().cloned());
+        self.past.extend(broker.core().overlay_stats());
         known.held.clear();
         known.still = None;
         if let Some(log) = &mut known.log {
@@ -240,9 +240,9 @@ impl Fabric {
     }
 
     /// The sum of a counter over all processes, ended ones included.
-    pub(super) fn sum(&self, part: impl Fn(&OverlayStats) -> u64) -> u64 {
+    pub(super) fn sum(&self, part: impl Fn(&OverlayStats) -> u64 + Copy) -> u64 {
         let present = self.nodes.iter().filter_map(|node| node.broker.as_ref()?.core().overlay_stats());
-        present.chain(&self.past).map(part).sum()
+        present.map(|stats| part(&stats)).sum::<u64>() + self.past.iter().map(part).sum::<u64>()
     }
 
     /// The sum of a counter over all present links.

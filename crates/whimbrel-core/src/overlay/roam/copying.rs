@@ -148,7 +148,7 @@ impl Broker {
         }
         if copying.due.is_none_or(|due| at < due) {
             copying.due = Some(at);
-            overlay.net.set_once(at, Due::Copy);
+            overlay.set_once(at, Due::Copy);
         }
     }
 
@@ -163,7 +163,7 @@ impl Broker {
         let (copying, at) = (&mut overlay.roam.copying, now + SOON);
         if copying.due.is_some_and(|due| at < due) {
             copying.due = Some(at);
-            overlay.net.set_once(at, Due::Copy);
+            overlay.set_once(at, Due::Copy);
         }
     }
 
@@ -192,7 +192,7 @@ impl Broker {
         let overlay = self.overlay.as_deref()?;
         let map = &overlay.roam.map;
         let (hash, ranked) = place.copied.ranked;
-        if hash == map.hash() { ranked } else { map.replica(hash_of(&session.client_id), overlay.net.host) }
+        if hash == map.hash() { ranked } else { map.replica(hash_of(&session.client_id), overlay.net.host()) }
     }
 
     /// The same, which is not looked for again as long as these are the brokers.
@@ -264,7 +264,7 @@ impl Broker {
         };
         if let Some(at) = again {
             copying.due = Some(at);
-            overlay.net.set_once(at, Due::Copy);
+            overlay.set_once(at, Due::Copy);
         }
     }
 
@@ -274,7 +274,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
         let copying = &overlay.roam.copying;
         let is_lacking = copying.open.values().any(|open| open.has_whole);
-        let own = is_lacking.then_some(overlay.net.host);
+        let own = is_lacking.then_some(overlay.net.host());
         own.into_iter().chain(copying.replicas.iter().copied()).take(REPLICAS_MAX).collect()
     }
 
@@ -343,9 +343,9 @@ impl Broker {
             put_bytes(&mut page.body, &moving);
             page.sessions.push((index, epoch, copied.version));
             page.has_whole |= is_whole;
-            overlay.net.stats.copies_out += 1;
+            overlay.stats.copies_out += 1;
         } else {
-            overlay.net.stats.copies_too_large += 1;
+            overlay.stats.copies_too_large += 1;
         }
         (overlay.roam.copying.structure, overlay.roam.copying.moving) = (structure, moving);
         Some(replica)
@@ -356,7 +356,7 @@ impl Broker {
         let copying = &mut overlay.roam.copying;
         copying.pages += 1;
         let page = copying.pages;
-        overlay.net.stats.copies_bytes += (making.body.len() + making.principal_bytes) as u64;
+        overlay.stats.copies_bytes += (making.body.len() + making.principal_bytes) as u64;
         let principals = making.principals.iter().map(|(copy, principal)| (*copy, &**principal)).collect();
         let told = BrokerMessage::Copies(Page { page, body: &making.body, principals });
         let is_sent = self.send_to(now, to, (&told, true), out);
@@ -379,7 +379,7 @@ impl Broker {
         for page in over {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let Some(open) = overlay.roam.copying.open.remove(&page) else { continue };
-            overlay.net.stats.copies_again += open.sessions.len() as u64;
+            overlay.stats.copies_again += open.sessions.len() as u64;
             // It may be another program by now, that knows of no such copies.
             overlay.roam.copying.among.remove(&open.to);
             if map.has(open.to) {
@@ -432,7 +432,7 @@ impl Broker {
                 let client = self.sessions.get(index).client_id.clone();
                 if let Some(overlay) = self.overlay.as_deref_mut() {
                     overlay.roam.copying.forget_at(old, &client);
-                    overlay.net.set_once(now + SOON, Due::Copy);
+                    overlay.set_once(now + SOON, Due::Copy);
                 }
             }
         }

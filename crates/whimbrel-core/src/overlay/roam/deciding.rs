@@ -120,7 +120,7 @@ impl Broker {
     /// What is done to get the session that is sought.
     fn act_of(&self, number: u64) -> Option<Act> {
         let overlay = self.overlay.as_deref()?;
-        let (host, roam) = (overlay.net.host, &overlay.roam);
+        let (host, roam) = (overlay.net.host(), &overlay.roam);
         let search = roam.searches.get(number)?;
         let own = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
         let given = own.and_then(|own| own.memory.roam.as_deref()?.given.as_deref());
@@ -241,7 +241,7 @@ impl Broker {
         if let Some(overlay) = self.overlay.as_deref() {
             // It may have published nothing here since it was somewhere else.
             let ended = overlay.roam.ended.get(&client);
-            place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.net.host)).unwrap_or_default();
+            place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.net.host())).unwrap_or_default();
         }
         // Who was asked last has not answered.
         (place.maybe_repeats, place.resumes) = (!is_decided || may_repeat, self.resumes_without(number));
@@ -282,7 +282,7 @@ impl Broker {
         }
         self.mark_stale_ids(index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.sessions_from_copies += 1;
+            overlay.stats.sessions_from_copies += 1;
         }
     }
 
@@ -338,8 +338,8 @@ impl Broker {
         (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.lasts, may_repeat);
         self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.sessions_received += 1;
-            overlay.net.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
+            overlay.stats.sessions_received += 1;
+            overlay.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
             overlay.net.tell_interest_soon(now);
             overlay.roam.copies.remove(&client);
             overlay.roam.unnamed.push(client);
@@ -372,7 +372,7 @@ impl Broker {
         if overlay.roam.searches.get(number).is_some_and(is_fetching) {
             // Whoever was asked has given it away by now, perhaps: what is on its way is taken all
             // the same, and whoever connects next goes on with this search.
-            overlay.net.stats.sessions_unreachable += 1;
+            overlay.stats.sessions_unreachable += 1;
             if let Some(arrival) = overlay.roam.searches.replace(number, None) {
                 out.refused(arrival.link, Refusal::SessionUnreachable);
             }
@@ -385,7 +385,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         if why == Refusal::SessionUnreachable && search.arrival.is_some() {
-            overlay.net.stats.sessions_unreachable += 1;
+            overlay.stats.sessions_unreachable += 1;
         }
         match search.arrival {
             Some(arrival) => out.refused(arrival.link, why),
@@ -400,7 +400,7 @@ impl Broker {
     /// Whoever was asked for a session answers.
     pub(super) fn on_moved(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let host = overlay.net.host;
+        let host = overlay.net.host();
         let Some(search) = self.search(moved.number) else { return };
         let SearchStage::Fetching(fetching) = &mut search.stage else { return };
         if fetching.from != from.host {

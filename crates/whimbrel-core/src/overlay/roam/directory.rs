@@ -191,7 +191,7 @@ impl Broker {
     /// What this broker has of a client's session.
     pub(super) fn own_claims(&self, client: &str) -> Vec<KnownClaim> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let (roam, host) = (&overlay.roam, overlay.net.host);
+        let (roam, host) = (&overlay.roam, overlay.net.host());
         let mut claims = Vec::new();
         let mut add =
             |kind, epoch, version, connected_at| claims.push(KnownClaim { host, kind, epoch, version, connected_at });

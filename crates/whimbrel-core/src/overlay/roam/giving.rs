@@ -48,7 +48,7 @@ impl Broker {
     /// Somebody wants to have a session.
     pub(super) fn on_move(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let host = overlay.net.host;
+        let host = overlay.net.host();
         let is_for_nobody = asked.waited == FOR_NOBODY;
         let stranger = stranger_of(asked).map(Box::from);
         let (number, least, clean) = (asked.number, asked.least, asked.clean);
@@ -216,7 +216,7 @@ impl Broker {
             return self.say_foreign(now, whom, out);
         }
         if successor.is_for_nobody && self.sessions.get(index).is_attached() {
-            let host = self.overlay.as_deref().map(|overlay| overlay.net.host).expect("somebody has asked");
+            let host = self.overlay.as_deref().map(|overlay| overlay.net.host()).expect("somebody has asked");
             return self.say_gave(now, whom, (host, 0, 0), out);
         }
         if self.waits_for_client(now, client, || Want::session(client, successor), out) {
@@ -256,7 +256,7 @@ impl Broker {
             Some(Box::new(GivenSession { to, epoch, since, went: None, asker, is_written: false, body: None }));
         self.record_place(now, index);
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.sessions_went += 1;
+            overlay.stats.sessions_went += 1;
         }
         match self.not_durable() {
             Some(last) => self.store.commit_queue.push(last, Wait::Gave { session: index, number }),

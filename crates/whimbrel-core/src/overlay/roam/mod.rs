@@ -38,10 +38,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use whimbrel_event::{EventId, HostId, PredecessorsBuf, Time};
+use whimbrel_net::topology::LinkState;
 use whimbrel_wire::BrokerMessage;
 
 use super::messages::Sender;
-use super::net::Net;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -221,10 +221,6 @@ fn turn<'a, V>(all: &'a BTreeMap<Box<str>, V>, after: &str) -> impl Iterator<Ite
 pub(crate) struct Roam {
     map: Map,
     past: Past,
-    /// When this broker began.
-    began: Time,
-    /// When this broker had stood still last.
-    resumed: Time,
     /// Since when these have been the brokers.
     still_since: Time,
     directory: Directory,
@@ -253,17 +249,12 @@ pub(crate) struct Roam {
 
 impl Roam {
     /// This broker begins.
-    pub(super) fn begun(now: Time, incarnation: u64) -> Roam {
-        let mut roam = Roam { began: now, ..Roam::default() };
+    pub(super) fn begun(incarnation: u64) -> Roam {
+        let mut roam = Roam::default();
         roam.searches.number_from(incarnation);
         roam.telling.number_from(incarnation);
         roam.copying.number_from(incarnation);
         roam
-    }
-
-    /// This broker has stood still: what it knows of others may be as old as that.
-    pub(super) fn record_standstill(&mut self, now: Time) {
-        self.resumed = now;
     }
 }
 
@@ -275,12 +266,12 @@ impl Overlay {
 
     /// There are other brokers, or may be: a client's session may be with one of them.
     pub(crate) fn has_company(&self, now: Time) -> bool {
-        let may_be_elsewhere = self.net.topology.len() > 1
+        let may_be_elsewhere = self.net.topology().len() > 1
             || self.net.is_young(now)
             || self.net.lacks_everyone()
             || self.roam.directory.len() > 0
             || !self.roam.past.is_empty();
-        self.net.config.moves_sessions && may_be_elsewhere
+        self.moves_sessions && may_be_elsewhere
     }
 }
 
@@ -301,7 +292,7 @@ impl Broker {
         }
         // This broker itself is in another one of its lives now.
         let others = known.iter().map(|(host, known)| (*host, known.incarnation, &*known.name));
-        let own = (overlay.net.host, overlay.net.incarnation - 1, &*overlay.net.config.name);
+        let own = (overlay.net.host(), overlay.net.incarnation() - 1, overlay.net.name());
         overlay.roam.past.record(self.now, Map::new(others.chain([own])), SETTLED);
         overlay.roam.forgotten = known.keys().copied().collect();
         overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.incarnation)).collect();
@@ -312,8 +303,12 @@ impl Broker {
     fn record_brokers(&mut self, is_settled: bool) {
         let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let Overlay { net: Net { topology, host, .. }, roam, .. } = overlay;
-        for state in topology.states().filter(|state| state.host != *host && roam.map.has(state.host)) {
+        let Overlay { net, roam, .. } = overlay;
+        let is_other = |state: &&LinkState| state.host != net.host();
+        for state in net.topology().states().filter(is_other) {
+            if !roam.map.has(state.host) {
+                continue;
+            }
             let known = roam.known.get(&state.host).copied();
             let incarnation = if is_settled { state.incarnation } else { known.unwrap_or(0) };
             if known == Some(incarnation) {
@@ -349,7 +344,7 @@ impl Broker {
         roam.given.remove(&client);
         if let Some((replica, _)) = place.copied.sent {
             roam.copying.forget_at(replica, &client);
-            overlay.net.set_once(now + copying::SOON, Due::Copy);
+            overlay.set_once(now + copying::SOON, Due::Copy);
         }
         let roam = &mut overlay.roam;
         if roam.ended.len() >= ENDED_MAX
@@ -383,7 +378,7 @@ impl Broker {
             overlay.roam.given.remove(&client);
             if let Some((replica, _)) = sent {
                 overlay.roam.copying.forget_at(replica, &client);
-                overlay.net.set_once(now + copying::SOON, Due::Copy);
+                overlay.set_once(now + copying::SOON, Due::Copy);
             }
         }
         self.end(now, index, out);
@@ -393,12 +388,13 @@ impl Broker {
     /// Who can be reached has changed, perhaps; whether it has.
     pub(super) fn check_map(&mut self, now: Time, out: &mut dyn Output) -> bool {
         let Some(overlay) = self.overlay.as_deref_mut() else { return false };
-        let Overlay { net: Net { topology, routes, host, incarnation, config, .. }, roam, .. } = overlay;
-        let others = topology.states().filter(|state| state.host != *host && routes.is_reachable(state.host));
+        let Overlay { net, roam, moves_sessions, .. } = overlay;
+        let is_other = |state: &&LinkState| state.host != net.host() && net.routes().is_reachable(state.host);
+        let others = net.topology().states().filter(is_other);
         // Where sessions stay, each broker is alone with its own.
-        let others = others.filter(|_| config.moves_sessions);
+        let others = others.filter(|_| *moves_sessions);
         let others = others.map(|state| (state.host, state.incarnation, &*state.name));
-        let map = Map::new(others.chain([(*host, *incarnation, &*config.name)]));
+        let map = Map::new(others.chain([(net.host(), net.incarnation(), net.name())]));
         if map.hash() == roam.map.hash() {
             return false;
         }
@@ -410,11 +406,11 @@ impl Broker {
         if roam.map.len() > 1 || old.len() > 1 {
             // Alone it has told nobody anything, not even itself.
             roam.telling.begin_walk(if old.len() > 1 { old } else { Map::default() }, &roam.map);
-            overlay.net.set_once(now, Due::Tell);
-            overlay.net.set_once(now + STILL, Due::Still);
+            overlay.set_once(now, Due::Tell);
+            overlay.set_once(now + STILL, Due::Still);
         }
         if is_told_late {
-            overlay.net.set_once(now + settling::SETTLE_EVERY, Due::Settle);
+            overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
         }
         self.record_brokers(false);
         self.check_searches(now, out);
@@ -428,12 +424,12 @@ impl Broker {
         let roam = &mut overlay.roam;
         let (still, settled) = (roam.still_since + STILL, roam.still_since + SETTLED);
         if still > now {
-            return overlay.net.set_once(still, Due::Still);
+            return overlay.set_once(still, Due::Still);
         }
         if settled > now {
             roam.telling.begin_walk(roam.map.clone(), &roam.map);
-            overlay.net.set_once(now, Due::Tell);
-            return overlay.net.set_once(settled, Due::Still);
+            overlay.set_once(now, Due::Tell);
+            return overlay.set_once(settled, Due::Still);
         }
         roam.past.settle(&roam.map, |host| self.streams.has_ended(host));
         self.record_brokers(true);

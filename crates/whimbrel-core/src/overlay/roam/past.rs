@@ -10,7 +10,7 @@ use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
 use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
-use super::{ENDED_LIFETIME, GivenSession, Roam, STILL};
+use super::{ENDED_LIFETIME, GivenSession, STILL};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
@@ -168,7 +168,7 @@ impl Overlay {
     /// Somebody has written. The answer of a broker that was started again may come before its new
     /// link state: what that forgot it cannot tell.
     pub(in crate::overlay) fn record_incarnation(&mut self, now: Time, from: Sender) {
-        if self.net.topology.get(from.host).is_some_and(|state| state.incarnation < from.incarnation) {
+        if self.net.topology().get(from.host).is_some_and(|state| state.incarnation < from.incarnation) {
             self.roam.past.restarted_at = Some(now);
         }
     }
@@ -176,16 +176,7 @@ impl Overlay {
     /// Whether something of a host may still come: there is a way to it, or this broker has just
     /// begun, or gone on after a standstill, and may not know of it yet.
     pub(crate) fn may_come_from(&self, now: Time, host: HostId) -> bool {
-        self.net.routes.is_reachable(host)
-            || now.since(self.roam.began) < SEEK_MAX
-            || self.roam.has_stood_still(now, SEEK_MAX)
-    }
-}
-
-impl Roam {
-    /// Whether this broker has stood still, and others have had no time to say anything since.
-    pub(in crate::overlay) fn has_stood_still(&self, now: Time, within: Duration) -> bool {
-        self.resumed != Time::ZERO && now.since(self.resumed) < within
+        self.net.routes().is_reachable(host) || self.net.has_just_begun(now, SEEK_MAX)
     }
 }
 
@@ -194,7 +185,7 @@ impl Broker {
     pub(super) fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
         let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
         let has_ended = |host| self.streams.has_ended(host);
-        let (own, roam) = (overlay.net.host, &overlay.roam);
+        let (own, roam) = (overlay.net.host(), &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk
         // says by itself what it was not told.
         let is_told = |owner, clerk| clerk != own || roam.directory.has_told(owner);
@@ -219,7 +210,7 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref() else { return false };
         let roam = &overlay.roam;
         let is_met = |host: HostId| roam.map.has(host) || roam.past.maps().any(|map| map.has(host));
-        overlay.net.topology.hosts().any(|host| !is_met(host) && !self.streams.has_ended(host))
+        overlay.net.topology().hosts().any(|host| !is_met(host) && !self.streams.has_ended(host))
     }
 
     /// Whether there are brokers that cannot be reached.
@@ -239,8 +230,8 @@ impl Broker {
         if overlay.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFETIME) {
             return true;
         }
-        let own = (overlay.net.incarnation, self.streams.birth());
-        let all = overlay.net.topology.states().map(|state| (state.incarnation, state.birth)).chain([own]);
+        let own = (overlay.net.incarnation(), self.streams.birth());
+        let all = overlay.net.topology().states().map(|state| (state.incarnation, state.birth)).chain([own]);
         // Lives are named by when they began.
         let is_within =
             |later: u64, earlier: u64, span: Duration| u128::from(later.saturating_sub(earlier)) < span.as_nanos();
@@ -256,7 +247,7 @@ impl Broker {
     /// ended.
     pub(in crate::overlay) fn record_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
         let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
-        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.net.config.moves_sessions) else {
+        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.moves_sessions) else {
             return;
         };
         if !has_log || has_ended || overlay.roam.known.contains_key(&host) {
@@ -272,8 +263,7 @@ impl Broker {
     /// standstill, and what it has of sessions may be older than what they have.
     pub(super) fn awaits_others(&self, now: Time) -> bool {
         let Some(overlay) = self.overlay.as_deref() else { return false };
-        let has_just_begun = now.since(overlay.roam.began) < SEEK_MAX || overlay.roam.has_stood_still(now, SEEK_MAX);
-        overlay.net.is_young(now) || has_just_begun && self.is_any_away()
+        overlay.net.is_young(now) || overlay.net.has_just_begun(now, SEEK_MAX) && self.is_any_away()
     }
 }
 

@@ -43,7 +43,7 @@ impl Broker {
         if let Some(overlay) = self.overlay.as_deref_mut() {
             if is_given {
                 overlay.roam.given.insert(client.clone(), 0);
-                overlay.net.set_once(now + settling::SETTLE_EVERY, Due::Settle);
+                overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
             } else {
                 overlay.roam.given.remove(&client);
             }

@@ -97,9 +97,9 @@ impl Broker {
             self.streams.early.push(index);
             after.iter().for_each(|after| self.ask_upto(now, after, out));
             if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.net.stats.publishers_early += 1;
+                overlay.stats.publishers_early += 1;
                 let after = after.iter().next().expect("there are some");
-                overlay.net.set_timer(since + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
+                overlay.set_timer(since + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
             }
         }
         if is_full {
@@ -117,7 +117,7 @@ impl Broker {
         }
         // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here
         // could get it before.
-        let wants_any = overlay.net.own_interest.entries().next().is_some();
+        let wants_any = overlay.net.own_interest().entries().next().is_some();
         let may_come = |after: EventId| overlay.may_come_from(now, after.pubend.host()) && self.lacks(after);
         let is_over = place.waits.since.is_some_and(|since| now >= since + PREDECESSOR_MAX);
         !is_over && wants_any && place.after.iter().any(may_come)
@@ -134,7 +134,7 @@ impl Broker {
         let after = place.after.clone();
         let is_met = !after.iter().any(|after| self.lacks(after));
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.stats.order_breaks += u64::from(!is_met);
+            overlay.stats.order_breaks += u64::from(!is_met);
         }
         if self.sessions.set_paused(index, Pause::Early, false).is_some() {
             out.resume(link);
@@ -159,7 +159,7 @@ impl Broker {
     /// numbers are here, for wherever they go on.
     pub(crate) fn restore_publishers(&mut self, now: Time) {
         let (own, positions) = (self.streams.logged().host(), self.streams.logged().positions());
-        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.net.config.moves_sessions) else {
+        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.moves_sessions) else {
             return;
         };
         for (client, numbered) in self.store.publishers.recent(now).take(ENDED_MAX) {

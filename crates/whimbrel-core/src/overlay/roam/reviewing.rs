@@ -17,7 +17,6 @@ use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
-use crate::overlay::net::Net;
 use crate::stream::Streams;
 
 /// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no
@@ -57,7 +56,7 @@ impl Broker {
         let is_gone = search.claims.iter().any(is_away) || !search.refused.is_empty();
         // Who has greeted and cannot be asked yet may know of one that is gone.
         let is_news = |peer: &Peer| peer.host().is_some_and(|host| !overlay.roam.map.has(host));
-        let may_be_told = overlay.net.lacks_everyone() || overlay.net.peers.up().any(is_news);
+        let may_be_told = overlay.net.lacks_everyone() || overlay.net.neighbours().any(is_news);
         is_gone || may_be_told || self.is_any_away() || overlay.roam.past.has_lost(self.now)
     }
 
@@ -91,10 +90,10 @@ impl Broker {
     fn whom_to_review(&mut self, now: Time, number: u64, is_unsure: bool) -> BTreeSet<HostId> {
         let Some(overlay) = self.overlay.as_deref_mut() else { return BTreeSet::new() };
         let seek_max = overlay.seek_max();
-        let Overlay { net: Net { host, .. }, roam, .. } = overlay;
+        let (host, roam) = (overlay.net.host(), &overlay.roam);
         let search = roam.searches.get(number).filter(|search| search.arrival.is_some());
         let Some(search) = search.filter(|search| now.since(search.began) < seek_max) else { return BTreeSet::new() };
-        let others = roam.map.hosts().filter(|other| other != host);
+        let others = roam.map.hosts().filter(|other| *other != host);
         others.filter(|other| !is_unsure || search.claims.iter().any(|known| known.host == *other)).collect()
     }
 
@@ -252,7 +251,7 @@ impl Broker {
     /// Somebody says what a client has published there.
     pub(super) fn on_published(&mut self, now: Time, from: Sender, told: &Published, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (host, searches) = (overlay.net.host, &mut overlay.roam.searches);
+        let (host, searches) = (overlay.net.host(), &mut overlay.roam.searches);
         let Some(search) = searches.get_mut(told.number) else { return };
         let SearchStage::Reviewing(review) = &mut search.stage else { return };
         if !review.asked.remove(&from.host) {

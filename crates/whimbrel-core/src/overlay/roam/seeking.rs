@@ -14,7 +14,6 @@ use crate::api::{Link, Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
-use crate::overlay::net::Net;
 
 /// A question that was not answered is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -90,7 +89,7 @@ impl Broker {
     pub(super) fn search_due(&mut self, number: u64, at: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         overlay.roam.searches.due.insert((at, number));
-        overlay.net.set_once(at, Due::Seek);
+        overlay.set_once(at, Due::Seek);
     }
 
     /// A connection that waits for its session has ended.
@@ -122,7 +121,7 @@ impl Broker {
     /// Asks who has a session.
     pub(super) fn ask_clerk(&mut self, now: Time, number: u64, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (host, roam) = (overlay.net.host, &mut overlay.roam);
+        let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let Some(search) = roam.searches.get_mut(number) else { return };
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
         (search.stage, search.clerk) = (SearchStage::Asking(BTreeSet::from([clerk])), Some(clerk));
@@ -159,10 +158,10 @@ impl Broker {
         let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
         let overlay = self.overlay.as_deref().expect("there are others");
         let clerk = overlay.roam.map.clerk(hash_of(question.client)).map(|(clerk, _)| clerk);
-        let is_clerk = clerk == Some(overlay.net.host);
+        let is_clerk = clerk == Some(overlay.net.host());
         let knows_strangers = is_clerk && self.knows_strangers();
         let overlay = self.overlay.as_deref_mut().expect("there are others");
-        let (host, roam) = (overlay.net.host, &mut overlay.roam);
+        let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
         let others = known.filter(|known| known.host != asker || asker == host);
         let claims = others.chain(&own).map(|known| known.claim(question.client)).collect();
@@ -191,7 +190,7 @@ impl Broker {
     /// Somebody answers what it knows.
     pub(super) fn on_found(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let host = overlay.net.host;
+        let host = overlay.net.host();
         self.found(now, (from.host, host), found, out);
     }
 
@@ -247,9 +246,10 @@ impl Broker {
 
     /// Asks who may have it, and could not be asked, and can be by now; whether there is somebody.
     pub(super) fn ask_who_came_back(&mut self, now: Time, number: u64, out: &mut dyn Output) -> bool {
-        let Some(Overlay { net: Net { host, .. }, roam, .. }) = self.overlay.as_deref_mut() else { return false };
+        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let Some(search) = roam.searches.all.get_mut(&number) else { return false };
-        let is_new = |other: &&HostId| *other != host && roam.map.has(**other) && !search.heard.contains(*other);
+        let is_new = |other: &&HostId| **other != host && roam.map.has(**other) && !search.heard.contains(*other);
         let come: BTreeSet<HostId> = search.forgotten.iter().filter(is_new).copied().collect();
         if come.is_empty() {
             return false;
@@ -292,7 +292,7 @@ impl Broker {
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
             let Some(&(at, number)) = overlay.roam.searches.due.first() else { return };
             if at > now {
-                return overlay.net.set_once(at, Due::Seek);
+                return overlay.set_once(at, Due::Seek);
             }
             overlay.roam.searches.due.pop_first();
             let Some(search) = overlay.roam.searches.get(number) else { continue };
@@ -349,8 +349,9 @@ impl Overlay {
     /// How long a session is sought: where the way to the farthest broker is long, all that is
     /// asked takes longer.
     pub(super) fn seek_max(&mut self) -> Duration {
-        self.net.routes.update(&self.net.topology);
-        let farthest = self.net.topology.hosts().filter_map(|host| self.net.routes.cost_us(host)).max().unwrap_or(0);
+        self.net.ways();
+        let farthest =
+            self.net.topology().hosts().filter_map(|host| self.net.routes().cost_us(host)).max().unwrap_or(0);
         let ways = Duration::from_micros(farthest.saturating_mul(SEEK_WAYS));
         SEEK_MAX.max(ways).min(SEEK_LONGEST)
     }

@@ -42,7 +42,7 @@ impl Broker {
         let taken = self.unsafe_taken().into_iter();
         let mut asked: Vec<_> = taken.map(|(client, has_it)| (client, ASK_CLERK_AFTER, Some(has_it))).collect();
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let (host, roam) = (overlay.net.host, &mut overlay.roam);
+        let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let given: Vec<Box<str>> =
             turn(&roam.given, &roam.turns.given).map(|(client, _)| client.clone()).take(SETTLE_MAX).collect();
         roam.turns.given = next_turn(given.len(), given.last().map(|client| &**client));
@@ -57,7 +57,7 @@ impl Broker {
         if asked.is_empty() {
             return;
         }
-        overlay.net.set_once(now + SETTLE_EVERY, Due::Settle);
+        overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         let map = overlay.roam.map.clone();
         let mut of_host: BTreeMap<HostId, Vec<(Box<str>, KnownClaim)>> = BTreeMap::new();
         for (client, times, has_it) in asked {
@@ -103,7 +103,7 @@ impl Broker {
                 Err(newer) => outdated.push(newer.claim(claim.client)),
             }
         }
-        let host = self.overlay.as_deref().map(|overlay| overlay.net.host);
+        let host = self.overlay.as_deref().map(|overlay| overlay.net.host());
         if host == Some(from.host) {
             self.on_settled(now, &settled, out);
             return self.on_outdated(now, &outdated, out);
@@ -122,7 +122,7 @@ impl Broker {
     /// Somebody else has it by now.
     fn is_safe(&self, claim: &Claim<'_>) -> Result<bool, KnownClaim> {
         let Some(overlay) = self.overlay.as_deref() else { return Ok(false) };
-        let host = overlay.net.host;
+        let host = overlay.net.host();
         if let Some(index) = self.sessions.find(claim.client)
             && let Some(place) = self.sessions.get(index).memory.roam.as_deref()
         {
@@ -176,7 +176,7 @@ impl Broker {
         let mut hosts: Vec<HostId> = durable
             .flat_map(|durable| durable.remote.since.iter().map(|(pubend, _)| pubend.host()))
             .chain(overlay.roam.map.hosts())
-            .filter(|host| *host != overlay.net.host && !self.streams.has_ended(*host))
+            .filter(|host| *host != overlay.net.host() && !self.streams.has_ended(*host))
             .collect();
         hosts.sort_unstable();
         hosts.dedup();
@@ -239,7 +239,7 @@ impl Broker {
         for claim in newer {
             let known = KnownClaim::of(claim);
             let Some(overlay) = self.overlay.as_deref_mut() else { return };
-            let host = overlay.net.host;
+            let host = overlay.net.host();
             if claim.host != host {
                 overlay.roam.takeover.record_elsewhere(claim.client, (claim.host, claim.epoch));
             }
@@ -248,7 +248,7 @@ impl Broker {
                 && claim.host != host
             {
                 copy.void = Some((claim.host, claim.epoch));
-                overlay.net.set_once(now + SETTLE_EVERY, Due::Settle);
+                overlay.set_once(now + SETTLE_EVERY, Due::Settle);
             }
             let Some(index) = self.sessions.find(claim.client) else { continue };
             let Some(place) = self.sessions.get(index).memory.roam.as_deref() else { continue };
@@ -267,7 +267,7 @@ impl Broker {
                 continue;
             }
             if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.net.stats.sessions_outdated += 1;
+                overlay.stats.sessions_outdated += 1;
             }
             self.let_go_of_client(now, index, out);
             // It may have ended with its connection.

@@ -154,8 +154,8 @@ impl Broker {
             let (asked, told, late, again) = (Box::default(), 0, BTreeMap::new(), (now, SETTLE_EVERY));
             roam.takeover.taking.push(Adopting { owner: host, clients, asked, told, late, since: now, again });
         }
-        overlay.net.set_once(now, Due::Seek);
-        overlay.net.set_once(now + SETTLE_EVERY, Due::Settle);
+        overlay.set_once(now, Due::Seek);
+        overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         if overlay.roam.known.remove(&host).is_some() && self.has_log() {
             self.store.write_queue.forget(|key| Key::Known(host).put(key));
             self.store.write_queue.seal();
@@ -169,7 +169,7 @@ impl Broker {
             && !overlay.roam.takeover.orphans.is_empty()
         {
             if overlay.roam.searches.len() >= ORPHANS_MAX {
-                return overlay.net.set_once(now + ASK_AGAIN, Due::Seek);
+                return overlay.set_once(now + ASK_AGAIN, Due::Seek);
             }
             if let Some(client) = overlay.roam.takeover.next_orphan() {
                 self.seek(now, &client, None, out);
@@ -184,7 +184,7 @@ impl Broker {
         overlay.roam.takeover.record_elsewhere(client, has_it);
         if let Some(copy) = overlay.roam.copies.get_mut(client).filter(|copy| copy.epoch <= has_it.1) {
             copy.void = Some(has_it);
-            overlay.net.set_once(now + SETTLE_EVERY, Due::Settle);
+            overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         }
     }
 
@@ -195,8 +195,8 @@ impl Broker {
         if !overlay.roam.takeover.taking.iter().any(is_open) {
             return;
         }
-        overlay.net.set_once(now + SETTLE_EVERY, Due::Settle);
-        let (host, map) = (overlay.net.host, overlay.roam.map.clone());
+        overlay.set_once(now + SETTLE_EVERY, Due::Settle);
+        let (host, map) = (overlay.net.host(), overlay.roam.map.clone());
         let mut taking = core::mem::take(&mut overlay.roam.takeover.taking);
         let mut orphans = Vec::new();
         for one in taking.iter_mut().filter(|one| one.told < TOOK_TIMES) {
@@ -232,7 +232,7 @@ impl Broker {
         if !orphans.is_empty() {
             // Somebody who may have them was not heard in time.
             takeover.orphans.extend(orphans);
-            overlay.net.set_once(now, Due::Seek);
+            overlay.set_once(now, Due::Seek);
         }
         for (other, owner) in late.into_iter().filter(|(other, _)| map.has(*other)) {
             self.send_to(now, other, (&BrokerMessage::TakenOver(TakenOver { owner }), false), out);

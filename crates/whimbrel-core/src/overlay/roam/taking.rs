@@ -26,7 +26,7 @@ impl Broker {
             let taken = self.take_copy(now, (from.host, principals.get(&place).copied()), &mut bytes);
             let Some((client, is_taken, is_news)) = taken else {
                 if let Some(overlay) = self.overlay.as_deref_mut() {
-                    overlay.net.stats.messages_refused += 1;
+                    overlay.net.refuse_message();
                 }
                 return;
             };
@@ -121,7 +121,7 @@ impl Broker {
         copy.before = copies.owners_before(client, copy.owner);
         let is_news = known.is_none_or(|(known, _, before)| (known, before) != (copy.epoch, copy.owner));
         let is_put = copies.put(client, copy);
-        overlay.net.stats.copies_refused += u64::from(!is_put);
+        overlay.stats.copies_refused += u64::from(!is_put);
         Some(is_put && is_news)
     }
 }

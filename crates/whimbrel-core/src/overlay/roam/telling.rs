@@ -113,14 +113,14 @@ impl Broker {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
         match clerk {
-            Some(clerk) if clerk != overlay.net.host => {
+            Some(clerk) if clerk != overlay.net.host() => {
                 roam.telling.to.entry(clerk).or_default().dirty.insert(client.into());
-                overlay.net.set_once(now + TELL_EVERY, Due::Tell);
+                overlay.set_once(now + TELL_EVERY, Due::Tell);
             }
             Some(own) if roam.map.len() > 1 => {
                 // It is its own clerk, and looks at what others have when it has time.
                 roam.telling.to.entry(own).or_default().dirty.insert(client.into());
-                overlay.net.set_once(now + TELL_EVERY, Due::Tell);
+                overlay.set_once(now + TELL_EVERY, Due::Tell);
             }
             _ => {}
         }
@@ -131,7 +131,7 @@ impl Broker {
         let has_walked = self.walk(now);
         self.tell_own(now, out);
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let host = overlay.net.host;
+        let host = overlay.net.host();
         let roam = &mut overlay.roam;
         let others: Vec<HostId> = roam.map.hosts().filter(|other| *other != host).collect();
         // Whoever cannot be reached is told when it can.
@@ -142,16 +142,16 @@ impl Broker {
         }
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !has_walked {
-            overlay.net.set_once(now, Due::Tell);
+            overlay.set_once(now, Due::Tell);
         } else if !is_all_told {
-            overlay.net.set_once(now + TELL_AGAIN, Due::Tell);
+            overlay.set_once(now + TELL_AGAIN, Due::Tell);
         }
     }
 
     /// This broker is the clerk of some of its own sessions.
     fn tell_own(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        let host = overlay.net.host;
+        let host = overlay.net.host();
         let Some(pages) = overlay.roam.telling.to.remove(&host) else { return };
         for client in pages.dirty {
             let claims = self.own_claims(&client);
@@ -220,7 +220,7 @@ impl Broker {
     /// cannot tell it.
     fn claims_to_tell(&self, client: &str) -> Vec<KnownClaim> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let (host, roam) = (overlay.net.host, &overlay.roam);
+        let (host, roam) = (overlay.net.host(), &overlay.roam);
         let mut claims = self.own_claims(client);
         if claims.is_empty() {
             claims.push(KnownClaim { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, connected_at: 0 });
@@ -265,7 +265,7 @@ impl Broker {
         let lists = [&walk.copy, &walk.entry, &walk.ended];
         let is_through = walk.session >= places && lists.iter().all(|list| list.is_none());
         let map = roam.map.clone();
-        let own = overlay.net.host;
+        let own = overlay.net.host();
         let mut moved = moved.into_iter();
         for client in seen {
             let (before, after) = walk.turnover.look(hash_of(&client), &map);
@@ -323,7 +323,7 @@ impl Broker {
         for (whom, client, newer) in overlay.roam.directory.take(claims) {
             of_host.entry(whom).or_default().push(newer.claim(client));
             overlay.roam.voided.insert(client.into());
-            overlay.net.set_once(now + SETTLE_EVERY, Due::Settle);
+            overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         }
         self.tell_outdated(now, of_host, out);
     }
@@ -332,7 +332,7 @@ impl Broker {
     pub(super) fn tell_voided(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         let roam = &mut overlay.roam;
-        let own = overlay.net.host;
+        let own = overlay.net.host();
         let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
         let (directory, map) = (&roam.directory, &roam.map);
         roam.voided.retain(|client| clerk(client) == Some(own) && !directory.void_of(client).is_empty());
@@ -344,13 +344,13 @@ impl Broker {
             }
         }
         if !some.is_empty() {
-            overlay.net.set_once(now + SETTLE_EVERY, Due::Settle);
+            overlay.set_once(now + SETTLE_EVERY, Due::Settle);
         }
         self.tell_outdated(now, of_host, out);
     }
 
     fn tell_outdated(&mut self, now: Time, of_host: BTreeMap<HostId, Vec<Claim<'_>>>, out: &mut dyn Output) {
-        let Some(host) = self.overlay.as_deref().map(|overlay| overlay.net.host) else { return };
+        let Some(host) = self.overlay.as_deref().map(|overlay| overlay.net.host()) else { return };
         for (whom, claims) in of_host {
             if whom == host {
                 self.on_outdated(now, &claims, out);
@@ -372,7 +372,7 @@ impl Broker {
                 pages.complete = taken.map;
             }
             if !pages.dirty.is_empty() || pages.complete != overlay.roam.map.hash() {
-                overlay.net.set_once(now, Due::Tell);
+                overlay.set_once(now, Due::Tell);
             }
         }
     }

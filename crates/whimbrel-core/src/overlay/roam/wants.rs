@@ -100,7 +100,7 @@ impl Broker {
         }
         let place = session.filter(|session| session.is_attached()).and_then(|session| session.memory.roam.as_deref());
         if place.is_some_and(|place| place.connected_at > successor.left.as_nanos())
-            && let Some(host) = self.overlay.as_deref().map(|overlay| overlay.net.host)
+            && let Some(host) = self.overlay.as_deref().map(|overlay| overlay.net.host())
         {
             // The client has come here since it connected there.
             return self.say_gave(now, (successor.from.host, successor.number), (host, 0, 0), out);

@@ -69,7 +69,7 @@ impl Broker {
         if taken.answer == MembersAnswer::OtherSelector
             && let Some(overlay) = self.overlay.as_deref_mut()
         {
-            overlay.net.stats.shares_refused += 1;
+            overlay.stats.shares_refused += 1;
         }
         if self.groups.is_served_elsewhere(id) {
             self.leave_previous_home(now, id, out);
@@ -99,7 +99,7 @@ impl Broker {
         }
         let Some(event) = event_of(now, hand) else {
             if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.net.stats.messages_refused += 1;
+                overlay.net.refuse_message();
             }
             return;
         };

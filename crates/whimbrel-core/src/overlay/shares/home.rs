@@ -17,7 +17,7 @@ impl Broker {
         let selector = members.selector.map(Selector::parse_canonical).transpose();
         let (true, Ok(selector)) = (is_shared, selector) else {
             if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.net.stats.messages_refused += 1;
+                overlay.net.refuse_message();
             }
             return;
         };

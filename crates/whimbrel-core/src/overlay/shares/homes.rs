@@ -23,13 +23,13 @@ impl Broker {
     /// Updates the candidates if other brokers can be reached than before.
     pub(in super::super) fn check_candidates(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        overlay.net.routes.update(&overlay.net.topology);
-        let others = overlay.net.topology.states().filter(|state| state.host != overlay.net.host);
+        overlay.net.ways();
+        let others = overlay.net.topology().states().filter(|state| state.host != overlay.net.host());
         // A home's session moves as those of clients do.
-        let moves = overlay.net.config.moves_sessions;
-        let others = others.filter(|state| moves && overlay.net.routes.is_reachable(state.host));
+        let moves = overlay.moves_sessions;
+        let others = others.filter(|state| moves && overlay.net.routes().is_reachable(state.host));
         let others = others.map(|state| (state.host, &*state.name));
-        let candidates = Candidates::new(others.chain([(overlay.net.host, &*overlay.net.config.name)]));
+        let candidates = Candidates::new(others.chain([(overlay.net.host(), overlay.net.name())]));
         let brokers = &mut self.groups.brokers;
         if brokers.candidates != candidates {
             (brokers.candidates, brokers.changed_at, brokers.is_unsettled) = (candidates, now, true);
@@ -48,14 +48,14 @@ impl Broker {
         if overlay.net.is_young(now) {
             None
         } else {
-            self.groups.brokers.candidates.first(text).or(Some(overlay.net.host))
+            self.groups.brokers.candidates.first(text).or(Some(overlay.net.host()))
         }
     }
 
     /// Whether this broker is to be the home.
     pub(super) fn is_chosen(&self, now: Time, text: &str) -> bool {
         self.choice(now, text)
-            .is_some_and(|host| self.overlay.as_deref().is_some_and(|overlay| overlay.net.host == host))
+            .is_some_and(|host| self.overlay.as_deref().is_some_and(|overlay| overlay.net.host() == host))
     }
 
     /// The shared subscription written as `text`. A new one gets its home.
@@ -93,7 +93,7 @@ impl Broker {
     /// Changes homes that are not the choice.
     pub(super) fn settle_homes(&mut self, now: Time, out: &mut dyn Output) {
         let Some(overlay) = self.overlay.as_deref() else { return };
-        let (host, is_young) = (overlay.net.host, overlay.net.is_young(now));
+        let (host, is_young) = (overlay.net.host(), overlay.net.is_young(now));
         let brokers = &mut self.groups.brokers;
         if is_young || !brokers.is_unsettled {
             return;
@@ -192,7 +192,7 @@ impl Broker {
     pub(crate) fn count_anew(&mut self, id: u32) {
         let now = self.now;
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
-        if overlay.net.topology.len() > 1 {
+        if overlay.net.topology().len() > 1 {
             overlay.net.tell_interest_soon(now);
             self.groups.set_counting(id, Counting::Next(now + CONFIRM_MAX));
             self.groups.brokers.is_counting = true;

@@ -73,7 +73,7 @@ impl Broker {
     pub(super) fn share_soon(&mut self, now: Time) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         if !core::mem::replace(&mut self.groups.brokers.is_due, true) {
-            overlay.net.set_timer(now + CHECK_EVERY, Due::Share);
+            overlay.set_timer(now + CHECK_EVERY, Due::Share);
         }
     }
 

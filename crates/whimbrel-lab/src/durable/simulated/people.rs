@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, Output, Refusal, Sent};
+use whimbrel_core::{Accepted, Delivery, Granted, Kick, Link, LinkOutput, Output, Refusal, Sent};
 use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
 
 use crate::bench::wire;
@@ -137,6 +137,8 @@ impl Clients for People {
         self.now = now;
     }
 }
+
+impl LinkOutput for People {}
 
 impl Output for People {
     fn attached(&mut self, _: Link, _: bool) {}

@@ -298,6 +298,6 @@ impl World {
 
     /// Events that the PHB has sent again to brokers that lacked them.
     pub fn asked_of_phb(&self) -> u64 {
-        self.net.core(0).overlay_stats().map_or(0, |stats| stats.events_answered + stats.events_lent)
+        self.net.core(0).overlay_stats().map_or(0, |stats| stats.net.events_answered + stats.events_lent)
     }
 }

@@ -1,7 +1,7 @@
 //! The link between the brokers and their clients: perfect, or shared by all subscribers.
 
 use whimbrel_core::{
-    Accepted, Delivery, Granted, Kick, Link, NOTICE_TOPIC, Naming, Output, Refusal, Segment, Sent, Tell,
+    Accepted, Delivery, Granted, Kick, Link, LinkOutput, NOTICE_TOPIC, Naming, Output, Refusal, Segment, Sent, Tell,
 };
 use whimbrel_event::{EventId, PubendId, Tick, Time};
 use whimbrel_sim::access::{Access, Member};
@@ -58,6 +58,8 @@ impl Clients for Radio {
         (self.now, self.node) = (now, node);
     }
 }
+
+impl LinkOutput for Radio {}
 
 impl Output for Radio {
     fn attached(&mut self, _: Link, _: bool) {}

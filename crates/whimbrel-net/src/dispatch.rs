@@ -1,0 +1,314 @@
+//! The steps of the network layer: an input or a deadline is handled part by part, and each part
+//! gives the composition at most one event.
+//!
+//! What the network layer does after an event was dispatched stands as data in [`Work`], so that no
+//! composition can forget it.
+
+use core::time::Duration;
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Cutter, Frame, Invalid};
+
+use crate::event::{NetEvent, NetStep};
+use crate::io::{Io, LinkOutput};
+use crate::net::NetDue;
+use crate::topology::LinkState;
+use crate::{Channel, HangUp, Net, PeerInput, PeerLink};
+
+/// An input or a deadline that is being handled. Given to [`Net::step`] until that returns
+/// [`NetStep::Done`].
+#[derive(Debug)]
+#[must_use = "an input is handled by `Net::step`"]
+pub struct Work<'a> {
+    source: Source<'a>,
+    then: Option<Then>,
+    progress: Progress,
+}
+
+/// The origin of a piece of work.
+#[derive(Debug)]
+enum Source<'a> {
+    /// Bytes of a stream, cut into frames.
+    Stream { link: PeerLink, channel: Channel, cutter: Cutter, chunk: &'a [u8] },
+    /// Bytes have been sent, so that there is room for more.
+    Room(PeerLink),
+    /// A deadline that has come.
+    NetDue(NetDue),
+    /// Nothing is left.
+    Nothing,
+}
+
+/// How far a piece of work is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Progress {
+    /// Its source is being handled.
+    Open,
+    /// The source is used up, and its cutter goes back to the link.
+    Over,
+    /// Nothing is left of the source.
+    Done,
+}
+
+/// What follows in the network layer after the composition has dispatched an event.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// The link is up: both ends compare what they know, and the link is probed.
+    Compare(PeerLink),
+    /// The link state is learned.
+    Learn { link: PeerLink, state: Box<LinkState>, age: Duration },
+    /// All neighbours are told; the link state of this host was received.
+    Tell(HostId),
+    /// All neighbours are told.
+    TellAll,
+    /// The neighbours are told of changes of a map.
+    TellMap(u8),
+    /// A neighbour that has told what it knows is told what it lacks.
+    Answer(PeerLink),
+}
+
+impl Net {
+    /// Begins to handle what the driver reports of a link. Given [`PeerInput::Opened`] or
+    /// [`PeerInput::Closed`], and with a datagram, everything is done at once.
+    pub fn begin<'a>(&mut self, now: Time, input: PeerInput<'a>, out: &mut dyn LinkOutput) -> Work<'a> {
+        self.hold_routes(now);
+        let source = match input {
+            PeerInput::Opened { link, dialed, name } => {
+                self.on_opened(now, link, dialed, name, out);
+                Source::Nothing
+            }
+            PeerInput::Bytes { link, channel, bytes } => self.begin_read(now, link, channel, bytes, out),
+            PeerInput::Room { link, channel, unsent } => match self.peers.get_mut(link) {
+                Some(peer) => {
+                    peer.set_unsent(now, channel, unsent);
+                    Source::Room(link)
+                }
+                None => Source::Nothing,
+            },
+            PeerInput::Closed { link } => {
+                self.remove_link(now, link);
+                Source::Nothing
+            }
+        };
+        Work { source, then: None, progress: Progress::Open }
+    }
+
+    /// Begins to handle bytes of a link: those of a stream go through the link's cutter.
+    fn begin_read<'a>(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        channel: Channel,
+        bytes: &'a [u8],
+        out: &mut dyn LinkOutput,
+    ) -> Source<'a> {
+        let Some(peer) = self.peers.get_mut(link) else { return Source::Nothing };
+        peer.counters.bytes_in += bytes.len() as u64;
+        peer.estimate.heard(now);
+        if channel == Channel::Datagram {
+            peer.counters.frames_in += 1;
+            let is_up = peer.who.is_some();
+            if is_up && self.on_datagram(now, link, bytes, out).is_err() {
+                // Each datagram is complete in itself: an invalid one does not end the link.
+                self.stats.frames_invalid += 1;
+            }
+            return Source::Nothing;
+        }
+        let cutter = core::mem::take(&mut peer.cutters[channel as usize]);
+        Source::Stream { link, channel, cutter, chunk: bytes }
+    }
+
+    /// Begins to meet the first deadline, if it has come. Several are met one after the other.
+    pub fn begin_due(&mut self, now: Time) -> Option<Work<'static>> {
+        let (at, due) = self.timers.first().filter(|(at, _)| *at <= now)?;
+        self.timers.remove(at, due);
+        Some(Work { source: Source::NetDue(due), then: None, progress: Progress::Open })
+    }
+
+    /// Handles the next part of some work. The caller dispatches the event of a step before the
+    /// next one, and steps until the work is done.
+    pub fn step<'w>(&mut self, work: &'w mut Work<'_>, io: &mut Io<'_>) -> NetStep<'w> {
+        if let Some(then) = work.then.take() {
+            return step_of(self.resume(io, then, &mut work.then));
+        }
+        let progress = core::mem::replace(&mut work.progress, Progress::Done);
+        match &mut work.source {
+            Source::Stream { link, channel, cutter, .. } if progress == Progress::Over => {
+                if let Some(peer) = self.peers.get_mut(*link) {
+                    peer.cutters[*channel as usize] = core::mem::take(cutter);
+                }
+                NetStep::Done
+            }
+            Source::Stream { link, channel, cutter, chunk } if progress == Progress::Open => {
+                work.progress = Progress::Open;
+                let (link, channel) = (*link, *channel);
+                let invalid = match cutter.next(chunk) {
+                    Ok(Some(frame)) => match self.on_frame(io, (link, channel), frame, &mut work.then) {
+                        Ok(event) => return step_of(event),
+                        Err(invalid) => Some(invalid),
+                    },
+                    Ok(None) => None,
+                    Err(invalid) => Some(invalid),
+                };
+                work.progress = Progress::Over;
+                if let Some(invalid) = invalid {
+                    self.refuse_stream(io, link, matches!(invalid, Invalid::Major(_)));
+                }
+                NetStep::More
+            }
+            Source::Room(link) if progress == Progress::Open => {
+                self.pump(io, *link);
+                NetStep::Done
+            }
+            Source::NetDue(due) if progress == Progress::Open => step_of(self.meet(io, *due)),
+            _ => NetStep::Done,
+        }
+    }
+
+    /// Closes a link with an invalid stream. A link of another version is no invalid frame.
+    fn refuse_stream(&mut self, io: &mut Io<'_>, link: PeerLink, is_of_other_version: bool) {
+        if is_of_other_version {
+            return self.hang_up(io.now, link, HangUp::OtherVersion, io.out);
+        }
+        self.stats.frames_invalid += 1;
+        self.hang_up(io.now, link, HangUp::Garbage, io.out);
+    }
+
+    /// Handles one frame. A frame of a link that was closed because of the one before it is
+    /// ignored.
+    fn on_frame<'w>(
+        &mut self,
+        io: &mut Io<'_>,
+        (link, channel): (PeerLink, Channel),
+        bytes: &'w [u8],
+        then: &'w mut Option<Then>,
+    ) -> Result<Option<NetEvent<'w>>, Invalid> {
+        let Some(peer) = self.peers.get_mut(link) else { return Ok(None) };
+        peer.counters.frames_in += 1;
+        let frame = Frame::decode(bytes)?;
+        let is_control = channel == Channel::Control;
+        if peer.who.is_none() {
+            return match frame {
+                Frame::Hello(hello) if is_control => Ok(self.on_hello(io, link, hello, then)),
+                _ if is_control => Err(Invalid::Form("the first frame")),
+                // The channels are independent: events may overtake the hello, and are asked for
+                // again.
+                _ => Ok(None),
+            };
+        }
+        let event = match frame {
+            Frame::Event(event) if !is_control => self.on_event(io, link, event, bytes),
+            Frame::Silence(silence) if !is_control => self.on_silence(io, channel, silence),
+            Frame::LinkState(state) if is_control => Some(offer_state(link, &state, then)),
+            Frame::Interest(update) if is_control => self.on_interest(io, link, &update, then),
+            Frame::Digest(digest) if is_control => self.on_digest(io, link, &digest, then),
+            Frame::Ask(ask) if is_control => self.on_ask(io, link, &ask),
+            Frame::Nack(nack) if is_control => self.on_nack(io, link, nack),
+            Frame::Registry(registry) if is_control => {
+                *then = Some(Then::TellMap(0));
+                Some(NetEvent::Entries { map: 0, link, registry })
+            }
+            Frame::RegistryDigest(digest) if is_control => self.on_map_digest(io, link, 0, &digest),
+            Frame::RegistryAsk(ask) if is_control => self.on_map_ask(io, link, 0, &ask),
+            Frame::PreviousIdentities(previous) if is_control => self.on_previous(io, previous),
+            Frame::MessageFrame(message) if is_control || message.is_bulk => self.on_message(io, message),
+            Frame::Goodbye(_) => {
+                self.hang_up(io.now, link, HangUp::Left, io.out);
+                None
+            }
+            Frame::Unknown(_) => {
+                self.stats.frames_unknown += 1;
+                None
+            }
+            _ => return Err(Invalid::Form("a frame where it has no place")),
+        };
+        Ok(event)
+    }
+
+    /// Does what follows after an event was dispatched.
+    fn resume<'w>(&mut self, io: &mut Io<'_>, then: Then, next: &'w mut Option<Then>) -> Option<NetEvent<'w>> {
+        match then {
+            Then::Compare(link) => {
+                self.compare(io, link);
+                self.probe(io, link);
+                None
+            }
+            Then::Learn { link, state, age } => self.learn(io, link, *state, age, next),
+            Then::Tell(host) => {
+                self.pump_all(io);
+                self.joining.on_link_state(host);
+                self.check_joined(io.now).then_some(NetEvent::Joined)
+            }
+            Then::TellAll => {
+                self.pump_all(io);
+                None
+            }
+            Then::TellMap(map) => {
+                self.pump_map_all(io, map);
+                None
+            }
+            Then::Answer(link) => {
+                self.answer_digest(io, link);
+                None
+            }
+        }
+    }
+
+    /// Meets a deadline.
+    fn meet(&mut self, io: &mut Io<'_>, due: NetDue) -> Option<NetEvent<'static>> {
+        match due {
+            NetDue::Probe(link) => self.probe(io, link),
+            NetDue::Announce => self.announce(io),
+            NetDue::Interest => return Some(NetEvent::InterestDue),
+            // The topology is checked at the end of each turn.
+            NetDue::Watch => {}
+            NetDue::Expire => return Some(NetEvent::Expired(self.expire(io.now))),
+            NetDue::Survey(link, map) => self.survey(io, link, map),
+            NetDue::Refresh => {
+                self.refresh(io);
+                return Some(NetEvent::Refreshed);
+            }
+        }
+        None
+    }
+
+    /// Closes a link for a reason of this side.
+    pub(crate) fn hang_up(&mut self, now: Time, link: PeerLink, why: HangUp, out: &mut dyn LinkOutput) {
+        if self.peers.get(link).is_some() {
+            self.stats.hang_ups[why as usize] += 1;
+            out.peer_hang_up(link, why);
+            self.remove_link(now, link);
+        }
+    }
+
+    /// Closes all links for a reason of this side.
+    pub fn hang_up_all(&mut self, now: Time, why: HangUp, out: &mut dyn LinkOutput) {
+        for link in self.peers.links() {
+            self.hang_up(now, link, why, out);
+        }
+    }
+
+    /// Removes a link that is closed.
+    fn remove_link(&mut self, now: Time, link: PeerLink) {
+        let Some(peer) = self.peers.remove(link) else { return };
+        if peer.who.is_some() {
+            self.stats.links_lost += 1;
+            self.announce_soon(now);
+        }
+    }
+}
+
+fn step_of(event: Option<NetEvent<'_>>) -> NetStep<'_> {
+    event.map_or(NetStep::More, NetStep::Event)
+}
+
+/// The event that a broker announces a link state; the link state is learned afterwards.
+fn offer_state<'w>(
+    link: PeerLink,
+    frame: &whimbrel_wire::LinkStateFrame<'_>,
+    then: &'w mut Option<Then>,
+) -> NetEvent<'w> {
+    let state = Box::new(LinkState::of_frame(frame));
+    let age = Duration::from_millis(u64::from(frame.age_ms));
+    let Then::Learn { state, .. } = then.insert(Then::Learn { link, state, age }) else { unreachable!("it was set") };
+    NetEvent::StateOffered(state)
+}

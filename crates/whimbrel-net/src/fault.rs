@@ -1,0 +1,67 @@
+//! NetFaults that are built into the network layer on purpose, to see whether tests notice, and the
+//! macro `fault!`, by which the code asks for one.
+//!
+//! There are faults only with the feature `mutants`, which tests switch on. Without it
+//! [`NetFaults`] has size zero and `fault!` is constant `false`.
+
+/// Whether a fault is built in, as in `fault!(self, RepairLoop)`. The first argument has a field of
+/// type [`NetFaults`] named `faults`, the second is a variant of `NetMutant`.
+#[cfg(feature = "mutants")]
+macro_rules! fault {
+    ($of:expr, $mutant:ident) => {
+        $of.faults.has($crate::fault::NetMutant::$mutant)
+    };
+}
+
+/// Whether a fault is built in: constant `false`.
+#[cfg(not(feature = "mutants"))]
+macro_rules! fault {
+    ($of:expr, $mutant:ident) => {
+        $of.faults.has_any()
+    };
+}
+
+/// Which fault is built into the network layer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NetFaults {
+    #[cfg(feature = "mutants")]
+    built_in: Option<NetMutant>,
+}
+
+impl NetFaults {
+    #[cfg(feature = "mutants")]
+    pub(crate) fn has(self, mutant: NetMutant) -> bool {
+        self.built_in == Some(mutant)
+    }
+
+    /// Constant `false`.
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    pub(crate) const fn has_any(self) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "mutants")]
+impl crate::Net {
+    /// Builds a fault in.
+    pub fn build_in(&mut self, mutant: NetMutant) {
+        self.faults = NetFaults { built_in: Some(mutant) };
+    }
+}
+
+/// A fault that is built in on purpose, to see whether a test notices.
+#[cfg(feature = "mutants")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetMutant {
+    /// Hashes of the ranges of a replicated map are not compared.
+    RetainedNotCompared,
+    /// An interest is not passed on.
+    InterestStays,
+    /// An event from transit is answered with the silence of another broker's interest.
+    SilenceOfOtherInterest,
+    /// Nacks for different ranges that end in the same event are answered alike.
+    MergedRangeNacks,
+    /// Nobody remembers who has repaired the way of an event.
+    RepairLoop,
+}

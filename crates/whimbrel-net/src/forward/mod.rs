@@ -1,0 +1,365 @@
+//! Events are sent: from this broker's streams to the brokers that want them, and through this
+//! broker to others. Silence goes the same ways.
+//!
+//! An event of an own stream costs one look-up of the tree for its set of destinations, one
+//! encoding, and per link one copy and a header of some 8 bytes per destination behind it. An event
+//! of another broker that is passed on costs a look at its header and the copy.
+
+pub(crate) mod nack;
+mod relay;
+
+use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
+use whimbrel_wire::{Dest, EventFrame, Frame, Part, Repairers, Silence, Subtree, TreeWriter, compact};
+
+use crate::io::{Hop, LinkOutput};
+use crate::link::peers::Peers;
+use crate::route::{Tree, TreeNode};
+use crate::stats::NetStats;
+use crate::traces::{TraceStep, Traces};
+use crate::transit::Transit;
+use crate::{Channel, Net, PeerLink};
+use nack::OpenNacks;
+
+/// Bytes of the largest event that a broker of an overlay takes, packed: the size of a frame less
+/// what a frame adds to its event.
+pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES_MAX;
+
+/// Most bytes that a frame adds to its event: further destinations get the event in another frame.
+const HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// Buffers for frames, and the state kept of frames that pass.
+#[derive(Debug, Default)]
+pub(crate) struct FrameBuffers {
+    pub(crate) open: OpenNacks,
+    pub(crate) transit: Transit,
+    pub(crate) traces: Traces,
+    /// The frame that is being encoded.
+    pub(crate) frame: Vec<u8>,
+    tree: Vec<u8>,
+    /// The destinations of the event that is being sent.
+    hosts: Vec<HostId>,
+}
+
+/// An event that is to be sent to several brokers.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending<'a> {
+    /// The event.
+    pub id: EventId,
+    /// Its age since it was accepted, microseconds.
+    pub age_us: u64,
+    /// It answers a nack.
+    pub answer: bool,
+    /// Its topic retains it.
+    pub retain: bool,
+    /// The brokers that have changed its path because of a link that was down.
+    pub repairers: Repairers,
+    /// In its packed form; at most [`EVENT_BYTES_MAX`].
+    pub event: &'a [u8],
+}
+
+impl Sending<'_> {
+    /// The channel for events of the stream's reliability.
+    fn channel(&self) -> Channel {
+        match self.id.pubend.reliability() {
+            Reliability::Reliable => Channel::Reliable,
+            Reliability::BestEffort => Channel::BestEffort,
+        }
+    }
+
+    fn header<'t>(&self, tree: &'t [u8], default_previous: Tick) -> EventFrame<'t> {
+        EventFrame {
+            pubend: self.id.pubend,
+            tick: self.id.tick,
+            age_us: self.age_us,
+            answer: self.answer,
+            retain: self.retain,
+            repairers: self.repairers,
+            tree,
+            default_previous,
+            event: &[],
+        }
+    }
+}
+
+/// The destination of silence: a broker, with the incarnation and version of its interest that the
+/// silence is for.
+#[derive(Clone, Copy, Debug)]
+pub struct SilenceTarget {
+    /// The broker.
+    pub host: HostId,
+    /// Its incarnation.
+    pub incarnation: u64,
+    /// The version of its interest.
+    pub version: u64,
+    /// Events of best effort go to it: silence of those streams follows them on their channel.
+    pub gets_best_effort: bool,
+}
+
+impl Net {
+    /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
+    /// hosts.
+    pub fn send_own(&mut self, now: Time, sending: &Sending<'_>, dests: &[(HostId, Dest)], out: &mut dyn LinkOutput) {
+        self.stats.events_forwarded += 1;
+        self.stats.destinations += dests.len() as u64;
+        self.dispatch(now, sending, dests, out);
+    }
+
+    /// Sends an event again, to one broker that lacked it.
+    pub fn send_again(&mut self, now: Time, sending: &Sending<'_>, to: HostId, dest: Dest, out: &mut dyn LinkOutput) {
+        self.stats.events_answered += 1;
+        self.traffic.traces.record(now, sending.id, TraceStep::Answered);
+        self.dispatch(now, sending, &[(to, dest)], out);
+    }
+
+    /// Sends an event to these brokers over the best paths from here. `dests` is in the order of
+    /// host ids.
+    pub(crate) fn dispatch(
+        &mut self,
+        now: Time,
+        sending: &Sending<'_>,
+        dests: &[(HostId, Dest)],
+        out: &mut dyn LinkOutput,
+    ) {
+        self.routes.update(&self.topology);
+        let mut hosts = core::mem::take(&mut self.traffic.hosts);
+        hosts.clear();
+        hosts.extend(dests.iter().map(|(host, _)| *host));
+        let Net { routes, peers, traffic, stats, .. } = self;
+        let mut carrier = Carrier { now, peers, traffic, stats };
+        let found = routes.trees(&hosts);
+        // A broker that is in no tree finds the hole by the next event, or by silence, once there
+        // is a path.
+        carrier.stats.unreachable += found.unreachable.len() as u64;
+        let mut broken = Vec::new();
+        for tree in &found.trees {
+            carrier.send_tree(sending, (tree, dests), &mut broken, out);
+        }
+        self.traffic.hosts = hosts;
+        for (port, below) in broken {
+            self.repair(now, sending, port, below, out);
+        }
+    }
+    /// Passes an event on to one neighbour, along its part of the tree.
+    pub(crate) fn pass_on(
+        &mut self,
+        now: Time,
+        sending: &Sending<'_>,
+        part: &Subtree<'_>,
+        default: Tick,
+        out: &mut dyn LinkOutput,
+    ) {
+        if let Some(link) = self.peers.behind(part.port()) {
+            let mut tree = core::mem::take(&mut self.traffic.tree);
+            tree.clear();
+            part.write_root(&mut tree);
+            self.carrier(now).send_event(link, sending, &tree, default, out);
+            self.traffic.tree = tree;
+            return;
+        }
+        let mut below = Vec::new();
+        part.destinations(|ports, dest| {
+            if let Some(host) = self.host_behind(ports) {
+                below.push((host, dest));
+            }
+        });
+        self.repair(now, sending, part.port(), below, out);
+    }
+
+    /// The broker at the end of a path of ports that begins here; none if a part of the path is
+    /// unknown.
+    pub(crate) fn host_behind(&self, ports: &[u16]) -> Option<HostId> {
+        let (first, rest) = ports.split_first()?;
+        let mut host = self.peers.neighbour(*first)?;
+        for port in rest {
+            let neighbours = &self.topology.get(host)?.neighbours;
+            host = neighbours.iter().find(|neighbour| neighbour.port == *port)?.host;
+        }
+        Some(host)
+    }
+
+    /// Sends an event around a link that is down. Gives it up if this broker has repaired its path
+    /// before, or [`Repairers`] is full.
+    fn repair(
+        &mut self,
+        now: Time,
+        sending: &Sending<'_>,
+        port: u16,
+        mut below: Vec<(HostId, Dest)>,
+        out: &mut dyn LinkOutput,
+    ) {
+        let sending =
+            if fault!(self, RepairLoop) { &Sending { repairers: Repairers::NONE, ..*sending } } else { sending };
+        // A part of a tree lists destinations in the order of their paths.
+        below.sort_unstable_by_key(|(host, _)| *host);
+        below.dedup_by_key(|(host, _)| *host);
+        let mut repairers = sending.repairers;
+        if below.is_empty() || repairers.as_slice().contains(&self.identity.host) || !repairers.push(self.identity.host)
+        {
+            self.stats.repairs_given_up += 1;
+            self.traffic.traces.record(now, sending.id, TraceStep::GivenUp);
+            return;
+        }
+        self.stats.repairs += 1;
+        let dead: Vec<HostId> = self.peers.neighbour(port).into_iter().collect();
+        let hosts: Vec<HostId> = below.iter().map(|(host, _)| *host).collect();
+        self.routes.update(&self.topology);
+        let found = self.routes.avoiding(sending.repairers.as_slice(), &dead).trees(&hosts);
+        self.stats.unreachable += found.unreachable.len() as u64;
+        self.traffic.traces.record(now, sending.id, TraceStep::Repaired);
+        let sending = Sending { repairers, ..*sending };
+        let mut broken = Vec::new();
+        for tree in &found.trees {
+            self.carrier(now).send_tree(&sending, (tree, &below), &mut broken, out);
+        }
+        // A second link is down that the topology does not show yet: that part is left to the nack.
+        self.stats.repairs_given_up += broken.len() as u64;
+    }
+
+    /// Sends parts of a silence to a broker over the best path.
+    pub fn send_silence(&mut self, now: Time, to: SilenceTarget, parts: Vec<Part>, out: &mut dyn LinkOutput) {
+        self.routes.update(&self.topology);
+        let trees = self.routes.trees(&[to.host]);
+        let Some(tree) = trees.trees.first() else { return };
+        let way = &tree.nodes[1..];
+        let port = way[0].port;
+        let mut bytes = Vec::with_capacity(16);
+        let end = Dest { tag: 0, previous: Tick(0) };
+        put_nodes(TreeWriter::new(&mut bytes, Tick(0), Tick(0)), way, |_| end);
+        let Some(link) = self.peers.behind(port) else { return };
+        // Silence follows the events that it is about, on their channel. Without best-effort events
+        // one frame has all parts.
+        let from = self.identity.host;
+        let is_of_events =
+            |part: &Part| !to.gets_best_effort || from.pubend(part.index).reliability() == Reliability::Reliable;
+        let (reliable, best_effort): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_of_events);
+        for (channel, parts) in [(Channel::Reliable, reliable), (Channel::BestEffort, best_effort)] {
+            if parts.is_empty() || !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
+                continue;
+            }
+            let (incarnation, version) = (to.incarnation, to.version);
+            let silence = Silence { from, target_tree: &bytes, incarnation, version, parts };
+            let mut frame = Vec::with_capacity(128);
+            Frame::Silence(silence).encode(&mut frame);
+            self.stats.silences_out += 1;
+            self.send(now, link, channel, &frame, out);
+        }
+    }
+
+    /// Borrows what sending takes, beside the rest of the network layer.
+    pub(crate) fn carrier(&mut self, now: Time) -> Carrier<'_> {
+        Carrier { now, peers: &mut self.peers, traffic: &mut self.traffic, stats: &mut self.stats }
+    }
+}
+
+/// The parts of a tree for which there is no link: port and destinations behind it.
+type Broken = Vec<(u16, Vec<(HostId, Dest)>)>;
+
+/// The part of the network layer that sends frames.
+pub(crate) struct Carrier<'a> {
+    now: Time,
+    peers: &'a mut Peers,
+    traffic: &'a mut FrameBuffers,
+    stats: &'a mut NetStats,
+}
+
+impl Carrier<'_> {
+    /// Sends an event along one tree: to each neighbour its part.
+    fn send_tree(
+        &mut self,
+        sending: &Sending<'_>,
+        (tree, dests): (&Tree, &[(HostId, Dest)]),
+        broken: &mut Broken,
+        out: &mut dyn LinkOutput,
+    ) {
+        let nodes = &tree.nodes;
+        let mut bytes = core::mem::take(&mut self.traffic.tree);
+        let mut at = 1;
+        while at < nodes.len() {
+            let end = end_of(nodes, at);
+            let part = &nodes[at..end];
+            at = end;
+            let Some(link) = self.peers.behind(part[0].port) else {
+                let below = part.iter().filter_map(|node| node.destination);
+                broken.push((part[0].port, below.map(|number| dests[usize::from(number)]).collect()));
+                continue;
+            };
+            let dest = |number: u16| dests[usize::from(number)].1;
+            let first = part.iter().find_map(|node| node.destination).expect("each part leads somewhere");
+            let default = dest(first).previous;
+            bytes.clear();
+            put_nodes(TreeWriter::new(&mut bytes, sending.id.tick, default), part, dest);
+            self.send_event(link, sending, &bytes, default, out);
+        }
+        self.traffic.tree = bytes;
+    }
+
+    /// Sends an event to one neighbour, with the tree of the destinations beyond it.
+    pub(crate) fn send_event(
+        &mut self,
+        link: PeerLink,
+        sending: &Sending<'_>,
+        tree: &[u8],
+        default: Tick,
+        out: &mut dyn LinkOutput,
+    ) {
+        let channel = sending.channel();
+        let peer = self.peers.get_mut(link).expect("the link is up");
+        let to = peer.host().expect("who is there has said hello");
+        if !peer.has_room(channel) {
+            peer.counters.events_held_back += 1;
+            self.traffic.traces.record(self.now, sending.id, TraceStep::HeldBack(to));
+            return;
+        }
+        peer.counters.events_out += 1;
+        let mut frame = core::mem::take(&mut self.traffic.frame);
+        frame.clear();
+        sending.header(tree, default).encode_header(sending.event.len(), &mut frame);
+        self.stats.header_bytes += frame.len() as u64;
+        frame.extend_from_slice(sending.event);
+        self.send(link, channel, &frame, out);
+        self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
+        tell_hop(sending, Hop::Sent { to, is_answer: sending.answer }, out);
+        self.traffic.frame = frame;
+    }
+
+    /// Sends a frame to a neighbour; nothing if the link is gone.
+    pub(crate) fn send(&mut self, link: PeerLink, channel: Channel, frame: &[u8], out: &mut dyn LinkOutput) {
+        let Some(peer) = self.peers.get_mut(link) else { return };
+        let unsent = out.peer_bytes(link, channel, frame);
+        peer.counters.frames_out += 1;
+        peer.counters.bytes_out += frame.len() as u64;
+        peer.set_unsent(self.now, channel, unsent);
+    }
+}
+
+/// Reports a hop of an event to the driver if it wants steps. An event that cannot be read is left
+/// to its destination.
+pub(crate) fn tell_hop(sending: &Sending<'_>, hop: Hop, out: &mut dyn LinkOutput) {
+    if out.wants_steps()
+        && let Ok(event) = compact::read(sending.event, sending.id)
+    {
+        out.hop(&event, hop);
+    }
+}
+
+/// Writes the part of a tree that one neighbour gets: these nodes in pre-order, with `dest` of each
+/// destination among them.
+pub(crate) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[TreeNode], dest: impl Fn(u16) -> Dest) {
+    let (first, rest) = nodes.split_first().expect("a part has a first node");
+    writer.root(first.destination.map(&dest), usize::from(first.children));
+    for node in rest {
+        writer.child(node.port, node.destination.map(&dest), usize::from(node.children));
+    }
+    writer.finish();
+}
+
+/// The index behind the last node of the part of a tree that begins at `at`, in pre-order.
+fn end_of(nodes: &[TreeNode], at: usize) -> usize {
+    let mut left = 1_usize;
+    let mut end = at;
+    while left > 0 {
+        left = left - 1 + usize::from(nodes[end].children);
+        end += 1;
+    }
+    end
+}

@@ -1,0 +1,100 @@
+//! Events and silence of other brokers: they are passed on to the destinations behind this broker,
+//! and given to the composition if this broker is a destination.
+
+use core::time::Duration;
+
+use whimbrel_event::{Reliability, Time};
+use whimbrel_wire::{EventFrame, Frame, Silence, Subtree, TreeReader};
+
+use super::{Sending, tell_hop};
+use crate::event::NetEvent;
+use crate::io::{Hop, Io, LinkOutput};
+use crate::traces::TraceStep;
+use crate::{Channel, Net, PeerLink};
+
+impl Net {
+    /// Handles an event: for this broker, for others behind it, or both.
+    pub(crate) fn on_event<'w>(
+        &mut self,
+        io: &mut Io<'_>,
+        link: PeerLink,
+        frame: EventFrame<'w>,
+        bytes: &[u8],
+    ) -> Option<NetEvent<'w>> {
+        let now = io.now;
+        let id = frame.id();
+        let peer = self.peers.get_mut(link)?;
+        peer.counters.events_in += 1;
+        let from = peer.host().expect("events are read once it has said hello");
+        let age_us = frame.age_us.saturating_add(u64::from(peer.estimate.delay_us().unwrap_or(0)));
+        if !frame.answer {
+            peer.latency.record(Duration::from_micros(age_us));
+        }
+        self.traffic.traces.record(now, id, TraceStep::Came(from));
+        let tree = frame.routes().ok()?;
+        let sending = Sending {
+            id,
+            age_us,
+            answer: frame.answer,
+            retain: frame.retain,
+            repairers: frame.repairers,
+            event: frame.event,
+        };
+        tell_hop(&sending, Hop::Came { from, is_answer: frame.answer }, io.out);
+        let mut is_relayed = false;
+        for part in tree.children() {
+            is_relayed = true;
+            self.pass_on(now, &sending, &part, frame.default_previous, io.out);
+        }
+        if is_relayed {
+            self.stats.events_relayed += 1;
+            if id.pubend.reliability() == Reliability::Reliable {
+                self.traffic.transit.keep(id, bytes);
+            }
+        }
+        if frame.answer {
+            self.answer_merged(now, &sending, frame.default_previous, io.out);
+        }
+        let own = tree.own()?;
+        Some(NetEvent::Event { frame, own, age_us })
+    }
+
+    /// Handles silence: for this broker, for others behind it, or both.
+    pub(crate) fn on_silence<'w>(
+        &mut self,
+        io: &mut Io<'_>,
+        channel: Channel,
+        silence: Silence<'w>,
+    ) -> Option<NetEvent<'w>> {
+        let tree = TreeReader::target(silence.target_tree).ok()?;
+        for part in tree.children() {
+            self.pass_silence(io.now, channel, &silence, &part, io.out);
+        }
+        if tree.own().is_none() || silence.incarnation != self.identity.incarnation {
+            return None;
+        }
+        self.stats.silences_in += 1;
+        Some(NetEvent::Silence(silence))
+    }
+
+    /// Passes silence on to a neighbour.
+    fn pass_silence(
+        &mut self,
+        now: Time,
+        channel: Channel,
+        silence: &Silence<'_>,
+        part: &Subtree<'_>,
+        out: &mut dyn LinkOutput,
+    ) {
+        let Some(link) = self.peers.behind(part.port()) else { return };
+        if !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
+            return;
+        }
+        let mut tree = Vec::with_capacity(16);
+        part.write_root(&mut tree);
+        let silence = Silence { target_tree: &tree, ..silence.clone() };
+        let mut frame = Vec::with_capacity(128);
+        Frame::Silence(silence).encode(&mut frame);
+        self.send(now, link, channel, &frame, out);
+    }
+}

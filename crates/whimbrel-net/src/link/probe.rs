@@ -1,0 +1,76 @@
+//! Probes of the links that are up: they measure delay and loss, and notice a link that is silent
+//! or stuck.
+
+use core::time::Duration;
+
+use whimbrel_event::Time;
+use whimbrel_wire::{Cutter, Frame, Invalid, Probe, ProbeEcho};
+
+use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
+use super::peers::HELLO_WITHIN;
+use crate::io::{Io, LinkOutput};
+use crate::net::NetDue;
+use crate::{Channel, HangUp, Net, PeerLink};
+
+impl Net {
+    /// Checks a link for silence and for being stuck, and sends a probe.
+    pub(crate) fn probe(&mut self, io: &mut Io<'_>, link: PeerLink) {
+        let now = io.now;
+        let has_stood_still = self.has_stood_still(now, LINK_DEAD_AFTER);
+        let Some(peer) = self.peers.get_mut(link) else { return };
+        if peer.who.is_none() {
+            // A timer of an earlier link with this number may expire first.
+            if now.since(peer.opened) < HELLO_WITHIN {
+                return;
+            }
+            return self.hang_up(now, link, HangUp::Silent, io.out);
+        }
+        // After a standstill of this broker itself no neighbour was heard; the excuse has a bound.
+        let is_excused = has_stood_still && now < peer.estimate.silent_at() + LINK_DEAD_AFTER + LINK_DEAD_AFTER;
+        if peer.estimate.is_silent(now) && !is_excused {
+            return self.hang_up(now, link, HangUp::Silent, io.out);
+        }
+        if peer.is_stuck(now) {
+            return self.hang_up(now, link, HangUp::Stuck, io.out);
+        }
+        let sequence = peer.estimate.sent();
+        let mut frame = Vec::with_capacity(16);
+        Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
+        self.send(now, link, Channel::Datagram, &frame, io.out);
+        // Including the timer that waited for the hello: otherwise there would be two probes per
+        // interval.
+        self.timers.drop_all(NetDue::Probe(link));
+        self.set_timer(now + PROBE_EVERY, NetDue::Probe(link));
+    }
+
+    /// Handles a probe or its echo.
+    pub(crate) fn on_datagram(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        bytes: &[u8],
+        out: &mut dyn LinkOutput,
+    ) -> Result<(), Invalid> {
+        let (mut cutter, mut chunk) = (Cutter::new(), bytes);
+        let Some(body) = cutter.next(&mut chunk)? else { return Err(Invalid::Truncated) };
+        match Frame::decode(body)? {
+            Frame::Probe(Probe { sequence, sent }) => {
+                let mut echo = Vec::with_capacity(16);
+                Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us: 0 }).encode(&mut echo);
+                self.send(now, link, Channel::Datagram, &echo, out);
+            }
+            Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us }) => {
+                let Some(peer) = self.peers.get_mut(link) else { return Ok(()) };
+                let held = Duration::from_micros(u64::from(held_us));
+                // An echo without a probe is counted, and has no other effect.
+                if peer.estimate.echo(now, u64::from(sequence), Time::from_nanos(sent), held).is_err() {
+                    self.stats.bad_echoes += 1;
+                } else if peer.estimate.news().is_some() {
+                    self.announce_soon(now);
+                }
+            }
+            _ => return Err(Invalid::Form("a datagram")),
+        }
+        Ok(())
+    }
+}

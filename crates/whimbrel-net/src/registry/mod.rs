@@ -1,0 +1,178 @@
+//! Replicated maps: each is the same at every broker. Changes are flooded, and neighbours compare
+//! hashes of the ranges of a map. The greatest version of each key counts.
+//!
+//! The network layer keeps keys only; the values are those of the [`Replicated`] at the moment of
+//! sending. A map has a number, which is the same at all brokers: 0 is that of the retained
+//! messages.
+
+mod map;
+
+use core::time::Duration;
+
+use whimbrel_wire::{Frame, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+
+use crate::event::NetEvent;
+use crate::io::Io;
+use crate::link::peers::CONTROL_HIGH;
+use crate::net::NetDue;
+use crate::{Channel, Net, PeerLink};
+
+pub use map::{KEYS_PENDING_MAX, MAPS_MAX, MapBacklog, Replicated, Version, entry_hash, range_of};
+
+/// Bytes of entries after which a frame ends.
+const REGISTRY_BYTES: usize = 64 << 10;
+
+/// Most entries of one frame.
+const REGISTRY_ENTRIES: usize = 256;
+
+/// Keys in one slice of a survey, and the pause between two slices.
+const SURVEY_SLICE: usize = 1_024;
+const SURVEY_EVERY: Duration = Duration::from_millis(1);
+
+impl Net {
+    /// Notes a changed entry for all neighbours except the one that sent it; they are told when
+    /// their backlog is sent the next time.
+    pub fn record_entry(&mut self, map: u8, key: &str, but: Option<PeerLink>) {
+        self.record_for_all(but, |pending| pending.maps[usize::from(map)].record_key(key));
+    }
+
+    /// Tells all neighbours that an entry has changed here.
+    pub fn tell_entry(&mut self, io: &mut Io<'_>, map: u8, key: &str) {
+        self.record_entry(map, key, None);
+        self.pump_map_all(io, map);
+    }
+
+    /// Sends all neighbours as many of the noted entries of a map as there is room for.
+    pub(crate) fn pump_map_all(&mut self, io: &mut Io<'_>, map: u8) {
+        for link in self.peers.links_up() {
+            self.pump_map(io, link, map);
+        }
+    }
+
+    /// Sends a neighbour as many of the noted entries of a map as there is room for.
+    pub(crate) fn pump_map(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) {
+        while self.send_entries(io, link, map) {}
+        let Some(peer) = self.peers.get_mut(link) else { return };
+        let backlog = &mut peer.pending.maps[usize::from(map)];
+        if backlog.keys.is_empty() && backlog.survey.is_some() {
+            // If the link is full, this continues when it has room.
+            self.set_once(io.now + SURVEY_EVERY, NetDue::Survey(link, map));
+            return;
+        }
+        let is_told = backlog.keys.is_empty();
+        if is_told && core::mem::take(&mut backlog.all) {
+            self.compare_map(io, link, map);
+        }
+    }
+
+    /// Sends one frame of the noted entries. Returns whether there may be more to send.
+    fn send_entries(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) -> bool {
+        let Some(peer) = self.peers.get_mut(link) else { return false };
+        let is_full = peer.unsent[Channel::Control as usize] >= CONTROL_HIGH;
+        let is_ready = peer.who.is_some() && peer.pending.is_compared;
+        let backlog = &mut peer.pending.maps[usize::from(map)];
+        if is_full || !is_ready || backlog.keys.is_empty() {
+            return false;
+        }
+        let values = io.maps[usize::from(map)];
+        let (mut bytes, mut places) = (Vec::new(), Vec::new());
+        while places.len() < REGISTRY_ENTRIES
+            && bytes.len() < REGISTRY_BYTES
+            && let Some(key) = backlog.keys.pop_first()
+        {
+            let Some(version) = values.version(&key) else { continue };
+            let begins = bytes.len();
+            let age_ms = values.put_value(io.now, &key, &mut bytes);
+            places.push((key, version, age_ms.map(|_| (begins, bytes.len())), age_ms.unwrap_or(0)));
+        }
+        let entries = places.iter().map(|(key, version, place, age_ms)| RegistryEntry {
+            key,
+            version: *version,
+            value: place.map(|(from, to)| &bytes[from..to]),
+            age_ms: *age_ms,
+        });
+        let registry = Registry { entries: entries.collect() };
+        if !registry.entries.is_empty() {
+            let mut frame = Vec::with_capacity(bytes.len() + 64);
+            Frame::Registry(registry).encode(&mut frame);
+            self.send(io.now, link, Channel::Control, &frame, io.out);
+        }
+        true
+    }
+
+    /// Compares all maps with a neighbour.
+    pub(crate) fn compare_maps(&mut self, io: &mut Io<'_>, link: PeerLink) {
+        for map in 0..io.maps.len() {
+            self.compare_map(io, link, map as u8);
+        }
+    }
+
+    /// Sends a neighbour the hashes of a map's ranges. An empty range is omitted: the neighbour can
+    /// lack nothing of it.
+    fn compare_map(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) {
+        let Some(peer) = self.peers.get(link) else { return };
+        let backlog = &peer.pending.maps[usize::from(map)];
+        let is_telling = !backlog.keys.is_empty() || backlog.survey.is_some();
+        if is_telling || !peer.has_room(Channel::Control) {
+            return;
+        }
+        let hashes = io.maps[usize::from(map)].hashes();
+        let ranges: Vec<(u16, u64)> = (0..).zip(hashes.iter().copied()).filter(|(_, hash)| *hash != 0).collect();
+        if ranges.is_empty() {
+            return;
+        }
+        let mut frame = Vec::with_capacity(3 << 10);
+        Frame::RegistryDigest(RegistryDigest { ranges }).encode(&mut frame);
+        self.send(io.now, link, Channel::Control, &frame, io.out);
+    }
+
+    /// Handles a neighbour's hashes of a map: asks for the ranges that differ.
+    pub(crate) fn on_map_digest(
+        &mut self,
+        io: &mut Io<'_>,
+        link: PeerLink,
+        map: u8,
+        digest: &RegistryDigest,
+    ) -> Option<NetEvent<'static>> {
+        if fault!(self, RetainedNotCompared) {
+            return None;
+        }
+        let own = io.maps.get(usize::from(map))?.hashes();
+        let differs = |(range, hash): &&(u16, u64)| own.get(usize::from(*range)).is_some_and(|own| own != hash);
+        let ranges: Vec<u16> = digest.ranges.iter().filter(differs).map(|(range, _)| *range).collect();
+        if ranges.is_empty() {
+            return None;
+        }
+        let mut frame = Vec::new();
+        Frame::RegistryAsk(RegistryAsk { ranges }).encode(&mut frame);
+        self.send(io.now, link, Channel::Control, &frame, io.out);
+        None
+    }
+
+    /// Handles a neighbour's request for ranges of a map.
+    pub(crate) fn on_map_ask(
+        &mut self,
+        io: &mut Io<'_>,
+        link: PeerLink,
+        map: u8,
+        ask: &RegistryAsk,
+    ) -> Option<NetEvent<'static>> {
+        io.maps.get(usize::from(map))?;
+        let peer = self.peers.get_mut(link)?;
+        let survey = peer.pending.maps[usize::from(map)].survey.get_or_insert_default();
+        survey.ranges.extend(ask.ranges.iter().copied());
+        // The keys passed so far were not checked for these ranges.
+        survey.from.clear();
+        self.survey(io, link, map);
+        None
+    }
+
+    /// Continues a link's survey by one slice, if there is room to note its keys, and sends what
+    /// was found.
+    pub(crate) fn survey(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) {
+        if let Some(peer) = self.peers.get_mut(link) {
+            peer.pending.maps[usize::from(map)].find_keys(io.maps[usize::from(map)], SURVEY_SLICE);
+        }
+        self.pump_map(io, link, map);
+    }
+}

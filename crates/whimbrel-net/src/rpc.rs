@@ -1,0 +1,142 @@
+//! Routed messages between brokers that need not be neighbours.
+//!
+//! A message goes hop by hop over the best path, and may be lost, doubled or late. So its content
+//! must be true at any time of arrival, or have the time to which it refers. A sender that needs an
+//! answer asks again.
+
+use core::time::Duration;
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::{Frame, MessageFrame, PreviousIdentities};
+
+use crate::event::NetEvent;
+use crate::forward::nack::HOPS_MAX;
+use crate::io::{Io, LinkOutput};
+use crate::link::peers::{Peer, UNSENT_LITTLE};
+use crate::{Channel, Net};
+
+/// Least time between two bulk messages that are added to a link with more than [`UNSENT_LITTLE`]
+/// bytes unsent.
+const BULK_EVERY: Duration = Duration::from_millis(50);
+
+/// The content of a message of this broker to another one.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageContent<'a> {
+    /// Its kind, which says how the body is read.
+    pub kind: u8,
+    /// Its body.
+    pub body: &'a [u8],
+    /// It gives way to all other traffic.
+    pub is_bulk: bool,
+}
+
+impl Net {
+    /// Sends a message to another broker. Returns `false` if there is no path or no room at
+    /// present.
+    ///
+    /// # Panics
+    /// When it is to this broker itself.
+    pub fn send_to(&mut self, now: Time, to: HostId, content: MessageContent<'_>, out: &mut dyn LinkOutput) -> bool {
+        assert!(to != self.identity.host, "a broker does not write to itself");
+        let MessageContent { kind, body, is_bulk } = content;
+        let (from, incarnation) = (self.identity.host, self.identity.incarnation);
+        let is_sent = self.route(now, &MessageFrame { to, hops: 0, is_bulk, from, incarnation, kind, body }, out);
+        self.stats.messages_out += u64::from(is_sent);
+        self.stats.messages_unsent += u64::from(!is_sent);
+        is_sent
+    }
+
+    /// Sends a message of another broker on, one hop farther. Returns `false` if there is no path
+    /// or no room at present.
+    pub fn pass_on_message(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn LinkOutput) -> bool {
+        self.route(now, &MessageFrame { hops: message.hops + 1, ..*message }, out)
+    }
+
+    /// Sends a message in another broker's name, of which this one has a copy. Returns `false` if
+    /// there is no path or no room at present.
+    ///
+    /// # Panics
+    /// When it is in this broker's own name: [`Net::send_to`] does that.
+    pub fn send_as(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn LinkOutput) -> bool {
+        assert!(message.from != self.identity.host, "an own message is counted");
+        self.route(now, message, out)
+    }
+
+    /// Handles a message: for this broker, or for another one.
+    pub(crate) fn on_message<'w>(&mut self, io: &mut Io<'_>, message: MessageFrame<'w>) -> Option<NetEvent<'w>> {
+        if message.to != self.identity.host {
+            if message.hops >= HOPS_MAX {
+                return None;
+            }
+            // A message of this broker has returned: brokers disagree about the path.
+            let is_own = message.from == self.identity.host;
+            if !is_own && self.config.examined_kinds.contains(&message.kind) {
+                return Some(NetEvent::Passing(message));
+            }
+            self.pass_on_message(io.now, &message, io.out);
+            return None;
+        }
+        self.stats.messages_in += 1;
+        // Only this broker sends in its name, and it does not send to itself.
+        if message.from == self.identity.host {
+            self.stats.messages_refused += 1;
+            return None;
+        }
+        Some(NetEvent::Message(message))
+    }
+
+    /// Handles ended hosts that had a broker's name before it.
+    pub(crate) fn on_previous(&mut self, io: &mut Io<'_>, previous: PreviousIdentities) -> Option<NetEvent<'static>> {
+        if previous.to == self.identity.host {
+            return Some(NetEvent::PreviousIdentities(previous));
+        }
+        if previous.hops < HOPS_MAX {
+            let (to, mut frame) = (previous.to, Vec::new());
+            Frame::PreviousIdentities(PreviousIdentities { hops: previous.hops + 1, ..previous }).encode(&mut frame);
+            self.send_towards(io.now, to, &frame, io.out);
+        }
+        None
+    }
+
+    /// How long to wait for an answer: `least`, or twice the round trip if that is longer.
+    pub fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
+        let way = self.routes.cost_us(whom).unwrap_or(0);
+        least.max(Duration::from_micros(way.saturating_mul(4)))
+    }
+
+    /// Sends a message to the next broker on its path. Returns `false` if there is no path, or no
+    /// room on the link.
+    fn route(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn LinkOutput) -> bool {
+        if !message.is_bulk {
+            let mut frame = Vec::with_capacity(message.body.len() + 64);
+            Frame::MessageFrame(*message).encode(&mut frame);
+            return self.send_towards(now, message.to, &frame, out);
+        }
+        self.routes.update(&self.topology);
+        let link = self.routes.next_hop(message.to).and_then(|(neighbour, _)| self.peers.to(neighbour));
+        // On a link that is never idle, one bulk message per interval is sent nevertheless.
+        let has_room = |peer: &&mut Peer| {
+            let is_due = now.since(peer.bulk_at) >= BULK_EVERY && peer.has_room(Channel::BestEffort);
+            peer.unsent[Channel::BestEffort as usize] < UNSENT_LITTLE || is_due
+        };
+        let Some(link) = link else { return false };
+        let Some(peer) = self.peers.get_mut(link).filter(has_room) else { return false };
+        peer.bulk_at = now;
+        let mut frame = Vec::with_capacity(message.body.len() + 64);
+        Frame::MessageFrame(*message).encode(&mut frame);
+        self.send(now, link, Channel::BestEffort, &frame, out);
+        true
+    }
+
+    /// Sends a frame to the next broker on the path to `to`. Returns `false` if there is no path,
+    /// or no room on the link.
+    pub fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut dyn LinkOutput) -> bool {
+        self.routes.update(&self.topology);
+        let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
+        let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));
+        if let Some(link) = link {
+            self.send(now, link, Channel::Control, frame, out);
+        }
+        link.is_some()
+    }
+}
