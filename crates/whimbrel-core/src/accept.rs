@@ -229,7 +229,7 @@ impl Broker {
         let Incoming { event, binding, answer, from, number } = *incoming;
         let retain = event.headers.retain;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
-        if self.overlay.is_some() && event.packed_len() > EVENT_BYTES_MAX {
+        if self.overlay.is_open() && event.packed_len() > EVENT_BYTES_MAX {
             return Err(Refusal::TooLargeForOthers);
         }
         let is_logged = self.must_log(now, route, incoming);

@@ -54,8 +54,8 @@ pub struct Broker {
     /// Other brokers that want the event that is being passed, by their numbers; kept for its
     /// memory.
     pub(crate) brokers: Vec<u32>,
-    /// The state of a broker that is one of many; `None`: it is alone.
-    pub(crate) overlay: Option<Box<Overlay>>,
+    /// The other brokers, in its null form if there are none.
+    pub(crate) overlay: Overlay,
     /// The present moment.
     pub(crate) now: Time,
     pub(crate) faults: Faults,
@@ -71,12 +71,17 @@ impl Broker {
     pub fn after(limits: Limits, mut seed: u64, now: Time, floor: Tick) -> Self {
         let mut spare = !seed;
         let retained_seed = split_mix(&mut { !seed ^ RETAINED_SEED });
+        let sessions = Sessions::new(limits, split_mix(&mut seed));
+        let router = Router::new(split_mix(&mut seed));
+        let groups = Groups::new(split_mix(&mut seed));
+        let streams = Sources::new(split_mix(&mut seed), floor, now);
+        let overlay = Overlay::alone(streams.own.host());
         Broker {
-            sessions: Sessions::new(limits, split_mix(&mut seed)),
-            router: Router::new(split_mix(&mut seed)),
-            groups: Groups::new(split_mix(&mut seed)),
+            sessions,
+            router,
+            groups,
             retained: Retained::new(retained_seed),
-            streams: Sources::new(split_mix(&mut seed), floor, now),
+            streams,
             timers: Timers::default(),
             cursors: Cursors::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
@@ -89,7 +94,7 @@ impl Broker {
             fallen: Vec::new(),
             serial: 0,
             brokers: Vec::new(),
-            overlay: None,
+            overlay,
             now,
             faults: Faults::default(),
         }
@@ -232,7 +237,7 @@ impl Broker {
             return Some((self.now, Reason::CatchUp));
         }
         let flush = self.flush_due().map(|at| (at, Reason::Flush));
-        let overlay = self.overlay.as_ref().and_then(|overlay| overlay.next_deadline());
+        let overlay = self.overlay.next_deadline();
         let overlay = overlay.map(|at| (at, Reason::Overlay));
         [self.timers.next(), flush, overlay].into_iter().flatten().min()
     }

@@ -104,9 +104,8 @@ impl Broker {
                     let retain = remote.retained.remove(&tick);
                     let route = self.router.route(event.topic()).expect("the topic has been checked");
                     let matched = self.pass(now, route, &mut Publication::of(&event, 0), retain, out);
-                    if let Some(overlay) = self.overlay.as_deref_mut() {
-                        overlay.stats.events_unwanted += u64::from(!matched);
-                    }
+                    let overlay = &mut self.overlay;
+                    overlay.stats.events_unwanted += u64::from(!matched);
                 }
                 Passed::Lost { after, upto } => {
                     self.moved(pubend, upto);
@@ -144,7 +143,7 @@ impl Broker {
     /// Sets subscriptions that begin now, and have not been answered, to the begin of a stream:
     /// they have missed nothing of it.
     pub(crate) fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
-        let Some(overlay) = self.overlay.as_deref() else { return };
+        let overlay = &self.overlay;
         for (index, filter) in overlay.waiting.new_ones() {
             if let Some(cursor) = self.router.cursor_of(index, filter) {
                 self.cursors.get_mut(cursor).ahead.advance(pubend, begin);

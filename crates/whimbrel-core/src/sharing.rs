@@ -176,7 +176,7 @@ impl Broker {
 
     /// Has the home remember a session's durable shared subscriptions.
     pub(crate) fn adopt_groups(&mut self, now: Time, index: u32, out: &mut dyn Output) {
-        if self.overlay.is_none() {
+        if !self.overlay.is_open() {
             return;
         }
         let all = self.sessions.get(index).groups.clone();

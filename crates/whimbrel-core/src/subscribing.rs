@@ -132,9 +132,8 @@ impl Broker {
             let begins = (asked.wants_token() && is_there).then(|| self.begins(now, index, &asked.view()));
             results.push(result.clone().map(|granted| Granted { begins, ..granted }));
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.record_answered(now);
-        }
+        let overlay = &mut self.overlay;
+        overlay.net.record_answered(now);
         out.subscribed(whom.link, tag, &results, pending);
         for (asked, new, result) in &made {
             let wanted = match asked.view().retain_handling {
@@ -250,7 +249,7 @@ impl Broker {
         let (qos, attached_only) = (asked.granted_qos(), durability != Durability::Queued);
         let is_durable = confirmed.is_some() || lasts;
         let text = selector
-            .filter(|_| self.remembers(index) || self.overlay.is_some())
+            .filter(|_| self.remembers(index) || self.overlay.is_open())
             .map(|selector| selector.to_string().into());
         let begins = matches!(begin, Begin::CatchUp(_));
         let follow = Follow { index, asked, cursor, partitions, begin, confirmed };

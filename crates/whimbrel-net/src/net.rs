@@ -92,6 +92,8 @@ pub(crate) const REFRESH_EVERY: Duration = Duration::from_secs(5);
 /// each step.
 #[derive(Debug)]
 pub struct Net {
+    /// False in the null form of a lone broker.
+    is_open: bool,
     pub(crate) config: Config,
     pub(crate) identity: Identity,
     /// The sequence number of the last own link state.
@@ -118,6 +120,33 @@ pub struct Net {
 }
 
 impl Net {
+    /// The null form, of a broker that is alone: it has no name and no links, nothing is due, and
+    /// it knows no broker. It takes no input.
+    pub fn alone(host: HostId) -> Net {
+        let identity =
+            Identity { host, incarnation: 0, deployment: Deployment(0), birth: Tick(0), reliable: 0, best_effort: 0 };
+        let config = Config {
+            name: "".into(),
+            version: "".into(),
+            addresses: Vec::new(),
+            interest_max: 0,
+            expects_peers: false,
+            links_wanted: 0,
+            young_for: Duration::ZERO,
+            examined_kinds: &[],
+        };
+        let mut net = Net::new(Time::ZERO, identity, false, config);
+        net.is_open = false;
+        net.timers = Deadlines::default();
+        net.joining.end();
+        net
+    }
+
+    /// Whether this is not the null form.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Without links. With `is_restored`, the first subscriptions are those of an earlier
     /// incarnation.
     pub fn new(now: Time, identity: Identity, is_restored: bool, config: Config) -> Net {
@@ -126,6 +155,7 @@ impl Net {
         timers.insert(now, NetDue::Announce);
         timers.insert(now + REFRESH_EVERY, NetDue::Refresh);
         Net {
+            is_open: true,
             identity,
             sequence: 0,
             previous: Vec::new(),

@@ -296,12 +296,10 @@ impl Broker {
     /// Removes a cursor; `text` is its topic filter as asked.
     pub(crate) fn unfollow(&mut self, id: u32, text: &str) {
         let cursor = self.cursors.remove(id);
-        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !cursor.unsettled.is_empty()) {
-            overlay.waiting.forget(id);
+        if !cursor.unsettled.is_empty() {
+            self.overlay.waiting.forget(id);
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.received.forget(id);
-        }
+        self.overlay.logs.received.forget(id);
         if let Some(at) = cursor.silence.due {
             self.timers.remove(at, Reason::Silence, id);
         }

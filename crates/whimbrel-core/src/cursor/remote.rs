@@ -397,9 +397,8 @@ impl Broker {
             blocked.retain(|blocked| detached.has(blocked.pubend));
         }
         blocked.push(BlockedStream { pubend: event.pubend, after, until, is_over: false });
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.block_until(until, (number, id));
-        }
+        let overlay = &mut self.overlay;
+        overlay.block_until(until, (number, id));
     }
 
     /// Continues streams that have waited for predecessors for long enough, or need not wait any
@@ -418,9 +417,8 @@ impl Broker {
             let is_missing = |after: &EventId| cursor.position_in(catch_up, after.pubend) < after.tick;
             let may_come = after.iter().filter(is_missing).any(|after| self.may_come(now, after.pubend.host()));
             if until <= now || !may_come {
-                if let Some(overlay) = self.overlay.as_deref_mut() {
-                    overlay.stats.order_breaks += u64::from(!is_met);
-                }
+                let overlay = &mut self.overlay;
+                overlay.stats.order_breaks += u64::from(!is_met);
                 if let Some(blocked) =
                     self.cursors.durable_mut(id).and_then(|durable| durable.remote.blocked.get_mut(at))
                 {
@@ -436,8 +434,7 @@ impl Broker {
     /// Whether events of a host may still arrive.
     fn may_come(&self, now: Time, host: HostId) -> bool {
         let is_own = host == self.streams.own.host() || host == self.streams.logged().host();
-        let is_there = |overlay: &crate::overlay::Overlay| overlay.may_come_from(now, host);
-        is_own || self.overlay.as_deref().is_some_and(is_there) && !self.streams.has_ended(host)
+        is_own || self.overlay.may_come_from(now, host) && !self.streams.has_ended(host)
     }
 
     /// Gives a turn to cursors whose streams have waited for predecessors for as long as they may.

@@ -260,7 +260,7 @@ impl Broker {
     ) -> Result<CatchUp, Refusal> {
         let latest = Tick(now.after(AHEAD_MAX).as_nanos());
         // One of several brokers may not know all others yet, and each of them has its own clock.
-        let is_alone = self.overlay.is_none();
+        let is_alone = !self.overlay.is_open();
         let ended_hosts = |pubend: PubendId| self.streams.ended_at(pubend.host());
         let is_ended = |pubend: PubendId| !self.streams.knows(pubend) && (is_alone || ended_hosts(pubend).is_some());
         if !is_alone {
@@ -301,7 +301,7 @@ impl Broker {
     /// Keeps positions in unknown streams, which other brokers may know: at most [`STRANGERS_MAX`],
     /// those with the greatest ticks. A broker that knows no others yet keeps all.
     fn bound_strangers(&self, positions: &mut Positions, gaps: &mut Gaps) {
-        if self.overlay.as_deref().is_some_and(|overlay| overlay.net.knows_no_others()) {
+        if self.overlay.net.knows_no_others() {
             return;
         }
         let mut strangers: Vec<(Tick, PubendId)> = positions

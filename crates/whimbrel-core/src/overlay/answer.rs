@@ -49,7 +49,7 @@ impl Broker {
     /// Answers a nack for an own stream.
     pub(super) fn answer_nack(&mut self, now: Time, link: PeerLink, nack: &Nack, out: &mut dyn Output) {
         let passed = self.passed_own();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let own = usize::from(nack.pubend.index());
         if own >= Streams::COUNT {
             return;
@@ -85,7 +85,6 @@ impl Broker {
     /// itself.
     fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
         let Broker { overlay, router, cache, store, streams, .. } = self;
-        let overlay = overlay.as_deref().expect("it was there");
         let pubend = overlay.net.host().pubend(own as u8);
         let upto = cache.incomplete(&PartitionSet::first(cache.plan().count()), pubend).min(upto);
         let is_logged = streams.own_reliable(pubend).is_some() && matches!(store.disk, Disk::Open | Disk::Full);
@@ -119,7 +118,6 @@ impl Broker {
     /// Finds the wanted events of a range in the cache.
     fn find(&mut self, number: u32, nack: &Nack, (after, upto): (Tick, Tick), events_max: usize) -> FoundRange {
         let Broker { overlay, router, cache, .. } = self;
-        let overlay = overlay.as_deref().expect("it was there");
         let destination = overlay.destinations.get(number).expect("it is served");
         let pubend = nack.pubend;
         let partitions = PartitionSet::first(cache.plan().count());
@@ -172,7 +170,7 @@ impl Broker {
 
     /// Sends the events that were found, and silence for the rest of the range.
     fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: FoundRange, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let destination = overlay.destinations.get(number).expect("it is served");
         let (host, tag) = (destination.host, destination.tag);
         let target = destination.silence_target();

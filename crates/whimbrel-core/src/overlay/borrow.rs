@@ -25,7 +25,10 @@ const ENTRIES: usize = whimbrel_wire::READ_ENTRIES_MAX;
 impl Broker {
     /// Schedules questions for another broker's log, parts of which subscriptions wait for.
     pub(crate) fn read_remote_soon(&mut self, now: Time, pubend: PubendId) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !self.overlay.is_open() {
+            return;
+        }
+        let overlay = &mut self.overlay;
         if overlay.logs.reading.insert(pubend) {
             overlay.set_timer(now + READ_GRACE, Due::Read(pubend));
         }
@@ -34,9 +37,8 @@ impl Broker {
     /// Asks for the parts of another broker's log that subscriptions wait for, and repeats
     /// questions that were not answered.
     pub(super) fn read_remote(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.reading.remove(&pubend);
-        }
+        let overlay = &mut self.overlay;
+        overlay.logs.reading.remove(&pubend);
         if self.store.remote_reads.is_awaited(pubend) && self.awaits_grant(now, pubend, out) {
             return;
         }
@@ -81,18 +83,17 @@ impl Broker {
             let kind = BrokerMessage::ReadAsk(ask).encode(&mut body);
             frames.push((kind, body));
         });
-        let Some(overlay) = self.overlay.as_deref() else { return };
+        let overlay = &self.overlay;
         let own = Sender { host: overlay.net.host(), incarnation: overlay.net.incarnation() };
         for (kind, body) in &frames {
             if let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(*kind, body) {
                 self.pass_question(now, (own, 0, true), &ask, out);
             }
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.reads_out += frames.len() as u64;
-            if let Some(at) = next.filter(|_| overlay.logs.reading.insert(pubend)) {
-                overlay.set_timer(at, Due::Read(pubend));
-            }
+        let overlay = &mut self.overlay;
+        overlay.stats.reads_out += frames.len() as u64;
+        if let Some(at) = next.filter(|_| overlay.logs.reading.insert(pubend)) {
+            overlay.set_timer(at, Due::Read(pubend));
         }
     }
 
@@ -151,7 +152,7 @@ impl Broker {
 
     /// Takes in a part of another broker's log.
     pub(super) fn read_told(&mut self, now: Time, from: Sender, told: &ReadTold<'_>) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(pubend) = self.store.remote_reads.stream_of(told.number).filter(|pubend| pubend.host() == from.host)
         else {
             overlay.stats.reads_late += 1;
@@ -184,9 +185,8 @@ impl Broker {
             self.rejoin(id, pubend);
         }
         // The next part is asked for at once, not when this question would have been repeated.
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.reading.remove(&pubend);
-        }
+        let overlay = &mut self.overlay;
+        overlay.logs.reading.remove(&pubend);
         self.read_remote_soon(now, pubend);
     }
 }

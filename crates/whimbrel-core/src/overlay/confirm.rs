@@ -185,11 +185,11 @@ impl Broker {
         if fault!(self, ConfirmEarly) {
             return Err(what);
         }
-        if self.overlay.is_none() {
+        if !self.overlay.is_open() {
             return Err(what);
         }
         let copied = self.structure_of(what.index);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return Err(what) };
+        let overlay = &mut self.overlay;
         let groups = &self.groups;
         let is_elsewhere = |text: &str| groups.find(text).is_some_and(|id| !groups.is_home(id));
         let wanted = |(asked, _, result): &(PendingSubscription, bool, Result<Granted, Refusal>)| {
@@ -227,7 +227,7 @@ impl Broker {
     /// Shortens the wait of the last SUBSCRIBE, which arrived at `at` and has waited for the log
     /// since: the time for other brokers' confirmation counts from there.
     pub(crate) fn confirm_since(&mut self, now: Time, (whom, tag): (Recipient, u16), at: Time) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let last = overlay.waiting.entries.back_mut();
         if let Some(last) = last.filter(|last| last.what.whom == whom && last.what.tag == tag) {
             last.due = (at + CONFIRM_MAX).max(now).min(last.due);
@@ -239,7 +239,6 @@ impl Broker {
     /// Assigns the own interest's new version to all requests that wait for it.
     pub(super) fn name_version(&mut self, now: Time, out: &mut dyn Output) {
         let Broker { overlay, router, cursors, .. } = self;
-        let Some(overlay) = overlay.as_deref_mut() else { return };
         let version = overlay.net.own_interest().version();
         overlay.waiting.name_version(version, router, cursors);
         overlay.waiting.is_told_more = true;
@@ -254,11 +253,11 @@ impl Broker {
     pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut dyn Output) {
         self.end_gaps();
         self.answer_ends(now, out);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if !overlay.waiting.sharing.is_empty() {
             self.confirm_shares(now, out);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let is_counting = self.groups.brokers.is_counting();
         if overlay.net.is_young(now)
             || !is_counting && (overlay.waiting.entries.is_empty() || overlay.lacks(&self.streams))
@@ -268,20 +267,18 @@ impl Broker {
         let awaited = overlay.awaited(&self.streams);
         let mut ready = Vec::new();
         // Entries are in the order of their versions.
-        while let Some(overlay) = self.overlay.as_deref_mut()
-            && let Some(first) = overlay.waiting.entries.front()
-        {
-            let received = &overlay.logs.received;
+        while let Some(first) = self.overlay.waiting.entries.front() {
+            let received = &self.overlay.logs.received;
             let lacking = first.version.and_then(|version| {
                 awaited.iter().find(|host| !first.is_confirmed(&self.streams, received, **host, version)).copied()
             });
             let (index, copied) = (first.what.index, first.copied);
             let is_told = first.version.is_some() && lacking.is_none();
-            overlay.waiting.lacking = lacking;
+            self.overlay.waiting.lacking = lacking;
             if !is_told || !self.is_copied(now, index, copied) {
                 break;
             }
-            let Some(overlay) = self.overlay.as_deref_mut() else { break };
+            let overlay = &mut self.overlay;
             if !overlay.waiting.is_first_written(&mut self.store) {
                 break;
             }
@@ -289,7 +286,7 @@ impl Broker {
         }
         for entry in ready {
             if self.waits_for_home(&entry) {
-                self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(entry);
+                self.overlay.waiting.sharing.push(entry);
             } else {
                 self.answer_made(now, entry, true, out);
             }
@@ -299,10 +296,10 @@ impl Broker {
 
     /// Answers the requests whose time is over.
     pub(super) fn confirm_overdue(&mut self, now: Time, out: &mut dyn Output) {
-        while let Some(overlay) = self.overlay.as_deref_mut()
-            && overlay.waiting.entries.front().is_some_and(|entry| entry.due <= now)
-            && let Some(entry) = overlay.waiting.entries.pop_front()
+        while self.overlay.waiting.entries.front().is_some_and(|entry| entry.due <= now)
+            && let Some(entry) = self.overlay.waiting.entries.pop_front()
         {
+            let overlay = &mut self.overlay;
             if let Some(version) = entry.version {
                 let late = overlay.awaited(&self.streams).into_iter();
                 let received = &overlay.logs.received;
@@ -326,7 +323,7 @@ impl Broker {
             return;
         }
         let waited = self.refuse_shares(index, &mut made);
-        let overlay = self.overlay.as_deref_mut().expect("it was there");
+        let overlay = &mut self.overlay;
         let version = named.unwrap_or(u64::MAX);
         let others = overlay.net.topology().states().filter(|state| state.host != overlay.net.host());
         let mut pending: Vec<&str> = others
@@ -359,7 +356,7 @@ impl Broker {
 
     /// Tells returned subscriptions what they missed before their interest was in force.
     fn end_gaps(&mut self) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if overlay.waiting.returned.is_empty() || !core::mem::take(&mut overlay.waiting.is_told_more) {
             return;
         }

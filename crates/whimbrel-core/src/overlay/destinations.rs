@@ -153,7 +153,6 @@ impl Broker {
         let passed = self.passed_own();
         let ignores = fault!(self, IncarnationIgnored);
         let Broker { overlay, router, streams, .. } = self;
-        let Some(overlay) = overlay.as_deref_mut() else { return };
         let Overlay { destinations, net, .. } = overlay;
         let Some(known) = net.interest_of(host) else { return };
         let number = destinations.number(host).unwrap_or_else(|| {
@@ -223,7 +222,6 @@ impl Broker {
     /// Removes a broker that is forgotten.
     pub(super) fn remove_destination(&mut self, host: HostId) {
         let Broker { overlay, router, .. } = self;
-        let Some(overlay) = overlay.as_deref_mut() else { return };
         let Some((number, destination)) = overlay.destinations.remove(host) else { return };
         destination.leave(router, number);
         overlay.timers.drop_all(Due::Quiet(number));

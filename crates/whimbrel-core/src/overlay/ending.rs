@@ -3,8 +3,8 @@
 
 use whimbrel_event::Time;
 
+use super::Due;
 use super::confirm::{CONFIRM_MAX, WAITING_MAX};
-use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::Recipient;
@@ -36,12 +36,11 @@ impl Broker {
     ) {
         let copied = self.structure_of(index);
         let is_copied = self.is_copied(now, index, copied);
-        let overlay =
-            self.overlay.as_deref_mut().filter(|overlay| !is_copied && overlay.waiting.ending.len() < WAITING_MAX);
-        let Some(overlay) = overlay else {
+        let overlay = &mut self.overlay;
+        if !overlay.is_open() || is_copied || overlay.waiting.ending.len() >= WAITING_MAX {
             out.unsubscribed(whom.link, tag, &existed);
             return self.sessions.pump(index, now, out);
-        };
+        }
         let due = now + CONFIRM_MAX;
         overlay.waiting.ending.push(UnansweredUnsubscribe { whom, tag, index, existed, copied, due });
         overlay.set_timer(due, Due::Confirm);
@@ -49,14 +48,13 @@ impl Broker {
 
     /// Answers the waiting UNSUBSCRIBEs whose replica has confirmed, or whose time is over.
     pub(super) fn answer_ends(&mut self, now: Time, out: &mut dyn Output) {
-        let waiting = |overlay: &mut Overlay| core::mem::take(&mut overlay.waiting.ending);
-        for ending in self.overlay.as_deref_mut().map(waiting).unwrap_or_default() {
+        for ending in core::mem::take(&mut self.overlay.waiting.ending) {
             let UnansweredUnsubscribe { whom, tag, index, .. } = ending;
             if self.sessions.attached_to(whom.link) != Some(index) || self.sessions.whom(whom.link) != whom {
                 continue;
             }
             if ending.due > now && !self.is_copied(now, index, ending.copied) {
-                self.overlay.as_deref_mut().expect("it was there").waiting.ending.push(ending);
+                self.overlay.waiting.ending.push(ending);
                 continue;
             }
             out.unsubscribed(whom.link, tag, &ending.existed);

@@ -46,7 +46,7 @@ impl Broker {
             // were followed before.
             self.tell_interest(now, out);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if !was_there {
             self.streams.follow_from(host, overlay.net.own_interest().version());
         }
@@ -58,7 +58,7 @@ impl Broker {
 
     /// Follows a broker whose link state is new.
     pub(super) fn on_broker_known(&mut self, now: Time, host: HostId, was_known: bool, out: &mut dyn Output) {
-        let Some(state) = self.overlay.as_deref().and_then(|overlay| overlay.net.state_of(host)) else { return };
+        let Some(state) = self.overlay.net.state_of(host) else { return };
         let (name, pubends, birth) = (state.name.clone(), (state.reliable, state.best_effort), state.birth);
         self.follow_host(now, (host, &name, was_known), (pubends, birth), out);
     }
@@ -67,14 +67,14 @@ impl Broker {
     pub(super) fn tell_previous(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let known = self.streams.of_name(hello.name).map(|(known, _)| known);
         let Some(frame) = previous_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.net.send(now, link, Channel::Control, &frame, out);
     }
 
     /// Tells brokers the previous hosts that they do not name: their neighbours may not have heard
     /// of those, or have lost their disks as well.
     pub(super) fn remind_of_previous(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref() else { return };
+        let overlay = &self.overlay;
         let mut frames = Vec::new();
         for state in overlay.net.topology().states().filter(|state| state.host != overlay.net.host()) {
             let is_named = |host| host == state.host || state.previous.iter().any(|previous| previous.host == host);
@@ -85,7 +85,7 @@ impl Broker {
             let open = self.streams.of_name(&state.name).filter(is_open);
             frames.extend(previous_frame(state.host, open.map(|(known, _)| known)).map(|frame| (state.host, frame)));
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         for (to, frame) in frames {
             overlay.net.send_towards(now, to, &frame, out);
         }
@@ -97,7 +97,7 @@ impl Broker {
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let birth = self.streams.birth();
         for named in previous.hosts.iter().filter(|named| !own.contains(&named.host)) {
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             let is_known = overlay.previous.iter().any(|known| known.host == named.host);
             // A host that is alive, or is known to have ended, is named by mistake.
             if is_known
@@ -133,7 +133,7 @@ impl Broker {
                 self.end_if_gone(now, previous, out);
                 continue;
             }
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             // Also true if this broker has been restarted since: its subscriptions may be older.
             let is_older = self.streams.birth() < previous.upto;
             let was_here = is_older || !overlay.net.knows_no_others() || self.streams.knows(host.pubend(0));
@@ -161,7 +161,7 @@ impl Broker {
                 self.end_host(now, *previous, false, out);
             }
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(holder) = overlay.net.topology().by_name(&state.name) else { return };
         // A late link state of an ended host does not end its successor.
         let holders = overlay.net.topology().get(holder).map(|holder| &holder.previous);
@@ -190,10 +190,9 @@ impl Broker {
         if !self.streams.end_host(host) {
             return;
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.hosts_ended += 1;
-            overlay.record_end(now);
-        }
+        let overlay = &mut self.overlay;
+        overlay.stats.hosts_ended += 1;
+        overlay.record_end(now);
         self.adopt_from(now, host);
         // Reads of its log are resumed without it, before subscriptions are told that the rest is
         // lost.
@@ -257,7 +256,7 @@ impl Broker {
 
     /// Removes all state of a broker. Its streams stay known: the broker may return.
     pub(super) fn forget_broker(&mut self, host: HostId) {
-        let Some(overlay) = &mut self.overlay else { return };
+        let overlay = &mut self.overlay;
         overlay.net.forget(host);
         overlay.waiting.forget_host(host);
         self.remove_destination(host);
@@ -280,9 +279,8 @@ impl Broker {
                 remote.knowledge.unlearn_silence();
             }
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.waiting.forget_settled(&self.cursors);
-        }
+        let overlay = &mut self.overlay;
+        overlay.waiting.forget_settled(&self.cursors);
     }
 
     /// Ends the wait of a new subscription for hosts that had ended before it.

@@ -12,7 +12,7 @@ impl Broker {
     /// Sends an event of an own stream to the brokers that want it; their numbers are in
     /// `self.brokers`.
     pub(crate) fn forward(&mut self, now: Time, event: &AcceptedEvent<'_>, retain: bool, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let mut wanted = core::mem::take(&mut self.brokers);
         if fault!(self, SentToAll) {
             wanted = overlay.destinations.numbers();

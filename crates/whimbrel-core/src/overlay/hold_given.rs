@@ -29,7 +29,7 @@ impl Broker {
     /// Adopts the durable part of another broker's changed interest: matching events are logged
     /// from now on, and the broker is told when that is durable.
     pub(super) fn hold_for(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref() else { return };
+        let overlay = &self.overlay;
         let Some(known) = overlay.net.interest_of(host) else { return };
         let version = known.version;
         let durable = known.entries.values().filter(|entry| entry.durable && TopicFilter::new(&entry.filter).is_ok());
@@ -232,9 +232,8 @@ impl Broker {
         (hold_given.record.replicas, hold_given.record.taken_over) = (Vec::new(), Vec::new());
         hold_given.dropped.clear();
         self.write_hold(now, host);
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.holds_forfeited += 1;
-        }
+        let overlay = &mut self.overlay;
+        overlay.stats.holds_forfeited += 1;
     }
 
     /// Forfeits the holds of brokers that were not heard of for longer than any session lives.

@@ -125,7 +125,7 @@ impl HoldsReceived {
 impl Broker {
     /// Whether another broker is known to have no log.
     pub(crate) fn has_no_log(&self, host: HostId) -> bool {
-        let hold = self.overlay.as_deref().and_then(|overlay| overlay.logs.received.of.get(&host));
+        let hold = self.overlay.logs.received.of.get(&host);
         hold.is_some_and(|hold| hold.version == u64::MAX)
     }
 
@@ -133,9 +133,11 @@ impl Broker {
     /// that.
     pub(crate) fn await_grants(&mut self, cursor: u32) {
         let Some(number) = self.cursors.durable(cursor).map(|durable| durable.number) else { return };
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.received.await_one(cursor, number);
+        if !self.overlay.is_open() {
+            return;
         }
+        let overlay = &mut self.overlay;
+        overlay.logs.received.await_one(cursor, number);
     }
 
     /// Lets all durable subscriptions count on other brokers' logs when these have granted that.
@@ -159,7 +161,7 @@ impl Broker {
     /// Lets durable subscriptions count on the log of a new broker when it has granted that. The
     /// present version of the interest has all of them.
     pub(super) fn await_grant_of(&mut self, now: Time, host: HostId) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let version = overlay.net.own_interest().version();
         for cursor in self.cursors.ids() {
             let Some(durable) = self.cursors.durable(cursor) else { continue };
@@ -173,7 +175,7 @@ impl Broker {
 
     /// Handles a grant of another broker.
     pub(super) fn on_hold_grant(&mut self, now: Time, from: Sender, grant: HoldGrant, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if overlay.net.topology().get(from.host).is_none() {
             // Its link state will come, and then it gets a report.
             return;
@@ -205,16 +207,15 @@ impl Broker {
             self.resume_without_log(from.host);
         }
         self.count_on(from.host);
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.record_told(&self.streams, from.host);
-        }
+        let overlay = &mut self.overlay;
+        overlay.record_told(&self.streams, from.host);
         self.confirm_ready(now, out);
     }
 
     /// Applies the last grants to subscriptions that have got a version meanwhile: the brokers need
     /// not be asked again.
     pub(super) fn count_on_all(&mut self) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let hosts: Vec<HostId> = overlay.logs.received.of.keys().copied().collect();
         if !overlay.logs.received.uncovered.is_empty() {
             hosts.into_iter().for_each(|host| self.count_on(host));
@@ -224,7 +225,7 @@ impl Broker {
     /// Lets durable subscriptions count on a broker's log, as far as it has granted a version with
     /// them, and writes that.
     fn count_on(&mut self, host: HostId) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let HoldsReceived { of, uncovered, .. } = &mut overlay.logs.received;
         let Some(hold) = of.get(&host) else { return };
         let is_granted = |version: &Option<u64>| version.is_some_and(|version| version <= hold.version);
@@ -255,9 +256,8 @@ impl Broker {
     }
 
     fn forget_uncovered(&mut self, cursor: u32) {
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.logs.received.forget(cursor);
-        }
+        let overlay = &mut self.overlay;
+        overlay.logs.received.forget(cursor);
     }
 
     /// Lets a durable subscription count on the log of a stream after this tick, unless it does so
@@ -322,7 +322,7 @@ impl Broker {
     /// Whether a durable subscription counts on the logs of all known brokers with a log.
     fn counts_on_all(&mut self, cursor: u32) -> bool {
         let Broker { overlay, cursors, .. } = self;
-        let (Some(overlay), Some(durable)) = (overlay.as_deref_mut(), cursors.durable(cursor)) else { return true };
+        let Some(durable) = cursors.durable(cursor).filter(|_| overlay.is_open()) else { return true };
         let has_none = |host: HostId| overlay.logs.received.of.get(&host).is_some_and(|hold| hold.version == u64::MAX);
         let counts_there = |host: HostId| {
             durable.remote.is_counted(host)
@@ -346,18 +346,18 @@ impl Broker {
         self.count_on_all();
         self.count_all_holds(now);
         let is_counted = !self.cursors.has_dirty();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.logs.received.is_timed = false;
         if !is_counted {
             return overlay.report_at(now + COUNT_PAUSE);
         }
         self.assure_remote(now);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let is_needed = overlay.net.own_interest().has_durable();
         let others: Vec<HostId> = overlay.net.topology().hosts().filter(|host| *host != overlay.net.host()).collect();
         let mut is_granted_any = false;
         for host in others {
-            let Some(overlay) = self.overlay.as_deref() else { return };
+            let overlay = &self.overlay;
             let hold = overlay.logs.received.of.get(&host);
             is_granted_any |= hold.is_some_and(|hold| hold.told.is_some());
             let is_granted_nothing = |hold: &HoldReceived| hold.told.is_none() && matches!(hold.version, 0 | u64::MAX);
@@ -367,7 +367,7 @@ impl Broker {
             let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), is_needed)).collect();
             self.report_to(now, host, streams, out);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if is_needed || is_granted_any {
             overlay.report_at(now + REPORT_EVERY);
         }
@@ -377,7 +377,7 @@ impl Broker {
     /// was granted recently.
     pub(super) fn held_from(&self, now: Time, pubend: PubendId) -> Option<Tick> {
         let max_session = self.sessions.limits.session_expiry_max;
-        self.overlay.as_deref()?.logs.received.held_from(now, pubend, max_session)
+        self.overlay.logs.received.held_from(now, pubend, max_session)
     }
 
     /// Whether questions for a part of another broker's log must wait, as there is no recent grant.
@@ -387,7 +387,10 @@ impl Broker {
         if self.held_from(now, pubend).is_some() {
             return false;
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        if !self.overlay.is_open() {
+            return false;
+        }
+        let overlay = &mut self.overlay;
         let received = &mut overlay.logs.received;
         let hold = received.of.entry(host).or_default();
         let begins = hold.awaited.is_none();
@@ -423,7 +426,7 @@ impl Broker {
 
     fn report_to(&mut self, now: Time, host: HostId, streams: Vec<HeldStream>, out: &mut dyn Output) {
         let replicas = self.replicas();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let received = &mut overlay.logs.received;
         let hold = received.of.entry(host).or_default();
         let version = if hold.version == u64::MAX { 0 } else { hold.version };
@@ -438,7 +441,7 @@ impl Broker {
         let seq = received.seq;
         let holds = HoldReport { seq, version, streams, replicas };
         if self.send_to(now, host, (&BrokerMessage::HoldReport(holds), false), out)
-            && let Some(hold) = self.overlay.as_deref_mut().and_then(|overlay| overlay.logs.received.of.get_mut(&host))
+            && let Some(hold) = self.overlay.logs.received.of.get_mut(&host)
         {
             (hold.told, hold.told_at, hold.told_seq, hold.true_at) = (Some(said), now, seq, now);
         }

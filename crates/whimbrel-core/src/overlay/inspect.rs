@@ -95,14 +95,14 @@ pub struct InterestInfo {
 impl Broker {
     /// The counters of the overlay, if there is one.
     pub fn overlay_stats(&self) -> Option<OverlayStats> {
-        self.overlay
-            .as_deref()
-            .map(|overlay| OverlayStats { net: overlay.net.stats().clone(), ..overlay.stats.clone() })
+        let overlay = &self.overlay;
+        let stats = || OverlayStats { net: overlay.net.stats().clone(), ..overlay.stats.clone() };
+        overlay.is_open().then(stats)
     }
 
     /// The name by which other brokers know this one, if there is an overlay.
     pub fn own_name(&self) -> Option<&str> {
-        self.overlay.as_deref().map(|overlay| overlay.net.name())
+        self.overlay.is_open().then(|| self.overlay.net.name())
     }
 
     /// Whether this broker knows the host, now or in the past; true of its own host.
@@ -112,7 +112,7 @@ impl Broker {
 
     /// The links that are up.
     pub fn links(&self) -> Vec<LinkInfo> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let overlay = &self.overlay;
         let info = |peer: &Peer| {
             let who = peer.who.as_ref().expect("it is up");
             LinkInfo {
@@ -134,7 +134,7 @@ impl Broker {
 
     /// The brokers of the overlay, this one included, in the order of their hosts.
     pub fn topology(&self, now: Time) -> Vec<TopologyInfo> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let overlay = &self.overlay;
         let info = |state: &whimbrel_net::topology::LinkState| TopologyInfo {
             name: state.name.clone(),
             host: state.host,
@@ -159,7 +159,10 @@ impl Broker {
     /// The interests of brokers: first this one's, then those by which its events are sent, in the
     /// order of their hosts. Skips the first `from`, and returns at most `max`.
     pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        if !self.overlay.is_open() {
+            return Vec::new();
+        }
+        let overlay = &self.overlay;
         let texts =
             |entry: &whimbrel_net::interest::others::InterestValue| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {

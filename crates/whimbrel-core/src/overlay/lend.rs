@@ -117,7 +117,7 @@ impl Broker {
     pub(super) fn read_asked(&mut self, now: Time, from: Sender, ask: &ReadAsk<'_>) {
         let own = usize::from(ask.pubend.index());
         let is_own = ask.pubend.host() == self.streams.logged().host() && own < OWN && self.has_log();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let questions = &overlay.logs.lending.questions;
         let of_asker = questions.iter().filter(|question| question.from == from.host);
         let is_known = of_asker.clone().any(|question| question.number == ask.number);
@@ -135,7 +135,7 @@ impl Broker {
         let released = if is_gone { released.max(chopped.min(upto)) } else { released };
         let at = ask.after.max(chopped.min(upto));
         let (entries, known) = (wanted(&ask.entries), self.foresee((from.host, own), at, &ask.entries));
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.logs.lending.questions.push_back(LogQuestion {
             from: from.host,
             number: ask.number,
@@ -167,7 +167,7 @@ impl Broker {
 
     /// Sets the timer for the next turn of the questions.
     pub(crate) fn lend_soon(&mut self, at: Time) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if !core::mem::replace(&mut overlay.logs.lending.is_due, true) {
             overlay.set_timer(at, Due::Lend);
         }
@@ -175,12 +175,12 @@ impl Broker {
 
     /// Gives each question a turn: one part of the log is examined, or the answer is sent.
     pub(super) fn lend(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.logs.lending.is_due = false;
         let mut is_stuck = false;
         let mut has_more = false;
         for _ in 0..overlay.logs.lending.questions.len() {
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             let Some(mut question) = overlay.logs.lending.questions.pop_front() else { break };
             if !question.is_read {
                 has_more |= self.read_for(&mut question);
@@ -192,7 +192,7 @@ impl Broker {
                 question.tries += 1;
                 is_stuck = true;
             }
-            self.overlay.as_deref_mut().expect("it was there").logs.lending.questions.push_back(question);
+            self.overlay.logs.lending.questions.push_back(question);
         }
         if has_more {
             self.lend_soon(now);
@@ -238,9 +238,8 @@ impl Broker {
         question.at = end;
         let looked_at = question.take(&events);
         question.is_read = question.at >= question.upto || question.is_full();
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.events_looked_at += looked_at as u64;
-        }
+        let overlay = &mut self.overlay;
+        overlay.stats.events_looked_at += looked_at as u64;
         !question.is_read
     }
 
@@ -257,8 +256,8 @@ impl Broker {
         let retained = question.retained.clone();
         let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events, retained };
         let is_told = self.send_to(now, question.from, (&BrokerMessage::ReadTold(told), true), out);
-        if is_told && let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.events_lent += count;
+        if is_told {
+            self.overlay.stats.events_lent += count;
         }
         is_told
     }

@@ -25,7 +25,7 @@ impl Broker {
         (message, is_bulk): (&BrokerMessage<'_>, bool),
         out: &mut dyn Output,
     ) -> bool {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let overlay = &mut self.overlay;
         let mut body = Vec::with_capacity(64);
         let kind = message.encode(&mut body);
         overlay.net.send_to(now, to, MessageContent { kind, body: &body, is_bulk }, out)
@@ -33,7 +33,7 @@ impl Broker {
 
     /// Handles a message for this broker.
     pub(super) fn on_message(&mut self, now: Time, routed: &MessageFrame<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         // Brokers that pass a message on do not decode it, so an invalid one is no fault of the
         // link.
         match BrokerMessage::decode(routed.kind, routed.body) {
@@ -51,7 +51,7 @@ impl Broker {
 
     /// Dispatches a message for this broker.
     fn dispatch_message(&mut self, now: Time, from: Sender, message: BrokerMessage<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         match message {
             BrokerMessage::HoldReport(holds) => self.on_hold_report(now, from, &holds, out),
             BrokerMessage::TakenOver(took) => self.on_taken_over(now, took.owner, from.host),

@@ -1,27 +1,21 @@
-//! The overlay, which connects a broker with others: links, topology, routes, interests, and the
-//! path of an event from one broker to the others.
+//! What a broker does with other brokers. How they reach each other is the network layer's,
+//! [`whimbrel_net`]: the driver reports links as [`crate::Input::Peer`], and this module dispatches
+//! the events of the network layer.
 //!
-//! The driver reports links as [`crate::Input::Peer`]; the overlay acts on that and on deadlines,
-//! and sends through [`crate::Output::peer_bytes`].
-//!
-//! Links, topology, routes and interests themselves are types of [`whimbrel_net`]; here stands what
-//! the broker does with them.
-//!
-//! - `net`: the state of all that needs no session, log or cursor, and its first methods.
-//! - `handshake`, `joining`: links come up and go down; the other end; the first moments of a
-//!   broker. `flood`, `registry`: link states, interests and retained messages reach every broker.
-//!   `watch`: what follows when the topology has changed.
+//! - `due`: the purposes of deadlines. `watch`: what follows when the topology or the own
+//!   subscriptions have changed.
 //! - `destinations`: the interests of other brokers in this broker's streams.
-//! - `forward`, `receive`: events are sent, passed on and taken in. `predecessors`: events that
-//!   must not be delivered before another one. `quiet`: silence. `repair`, `answer`: holes, and the
-//!   brokers that fill them.
+//! - `forward`, `receive`: events of own streams are sent, those of others taken in.
+//!   `predecessors`: events that must not be delivered before another one. `quiet`: silence.
+//!   `repair`, `answer`: holes, and the answers to other brokers' nacks.
+//! - `registry`: retained messages are the same at every broker.
 //! - `follow`, `retire`: hosts come to be known, end, and are forgotten.
 //! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
 //!   `returning`: a subscription that comes back before its interest is in force again.
 //! - `borrow`, `lend`, `named`, `passing`: parts of logs, read for other brokers.
 //! - `confirm`, `ending`: a SUBSCRIBE or UNSUBSCRIBE is answered when the other brokers know of it.
-//! - `messages`: routed messages between brokers that need not be neighbours. `questions`:
-//!   operators' questions to all brokers.
+//! - `messages`: messages of other brokers to this one. `questions`: operators' questions to all
+//!   brokers.
 //! - `roam`: sessions move to the broker that their client connects to, and are copied to others.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: the broker that
 //!   is in charge of one.
@@ -32,6 +26,7 @@ mod answer;
 mod borrow;
 mod confirm;
 mod destinations;
+mod due;
 mod ending;
 mod follow;
 mod forward;
@@ -64,7 +59,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use whimbrel_event::{HostId, PubendId, Time};
 use whimbrel_net::deadlines::Deadlines;
 use whimbrel_net::interest::reduce;
-use whimbrel_net::{Config, Identity, Io, Net, NetDue, NetEvent, NetStep, Work};
+use whimbrel_net::{Config, Identity, Io, Net, NetEvent, NetStep, Work};
 use whimbrel_wire::{BrokerMessage, PreviousIdentity};
 
 use crate::api::{HangUp, Output, PeerInput};
@@ -95,6 +90,8 @@ pub use whimbrel_net::link::peers::{
 pub use whimbrel_net::registry::KEYS_PENDING_MAX;
 
 use destinations::Destinations;
+pub(crate) use due::Due;
+use due::rank_of;
 use hold_received::HoldsReceived;
 use lend::Lending;
 use passing::Passing;
@@ -123,80 +120,6 @@ pub struct OverlayConfig {
     /// Sessions move to the broker that their client connects to, and are copied to other brokers;
     /// a shared subscription has one home among all brokers. All brokers must have the same value.
     pub moves_sessions: bool,
-}
-
-/// The purpose of a deadline of what the broker does with the overlay, in the order in which
-/// deadlines of one moment are met. Between them are those of the network layer, see [`rank_of`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Due {
-    /// The destination with this number is told how far streams are silent.
-    Quiet(u32),
-    /// Holes of a stream are asked for.
-    Repair(PubendId),
-    /// A stream has waited for the longest time allowed for the predecessor of one of its events.
-    Predecessor(PubendId),
-    /// Parts of a stream are asked for that are read at the stream's own broker.
-    Read(PubendId),
-    /// Durable subscriptions have waited for the longest time allowed for predecessors in other
-    /// streams.
-    Unblock,
-    /// Other brokers' questions for parts of the log are answered.
-    Lend,
-    /// A subscription has waited for the longest time allowed for its confirmation.
-    Confirm,
-    /// Shared subscriptions with members at several brokers are checked.
-    Share,
-    /// Other brokers are told the positions of this broker's durable subscriptions in their
-    /// streams.
-    Report,
-    /// The set of brokers that know of sessions is checked for changes.
-    Map,
-    /// A session is sought, and the next request for it is due.
-    Seek,
-    /// Other brokers are told where sessions are.
-    Tell,
-    /// Replicas get copies of sessions.
-    Copy,
-    /// Other brokers are asked whether sessions that were given away are safe.
-    Settle,
-    /// The set of brokers has not changed for a while.
-    Still,
-}
-
-impl Due {
-    /// The place among the deadlines of one moment, of the network layer, too.
-    fn rank(self) -> u8 {
-        match self {
-            Due::Quiet(_) => 3,
-            Due::Repair(_) => 4,
-            Due::Predecessor(_) => 5,
-            Due::Read(_) => 6,
-            Due::Unblock => 7,
-            Due::Lend => 8,
-            Due::Confirm => 9,
-            Due::Share => 10,
-            Due::Report => 11,
-            Due::Map => 13,
-            Due::Seek => 15,
-            Due::Tell => 16,
-            Due::Copy => 17,
-            Due::Settle => 18,
-            Due::Still => 19,
-        }
-    }
-}
-
-/// As [`Due::rank`], of a deadline of the network layer.
-fn rank_of(due: NetDue) -> u8 {
-    match due {
-        NetDue::Probe(_) => 0,
-        NetDue::Announce => 1,
-        NetDue::Interest => 2,
-        NetDue::Watch => 12,
-        NetDue::Expire => 14,
-        NetDue::Survey(..) => 20,
-        NetDue::Refresh => 21,
-    }
 }
 
 /// Most deadlines that are met before other inputs have their turn.
@@ -260,13 +183,28 @@ impl Overlay {
         }
     }
 
+    /// The overlay of a lone broker: there are no others, nothing is due, and nothing is told.
+    pub(crate) fn alone(host: HostId) -> Overlay {
+        Overlay::new(Net::alone(host), false)
+    }
+
+    /// Whether this broker is one of several, or may be. A lone broker differs on purpose where
+    /// this is asked; elsewhere it has nothing to do.
+    pub(crate) fn is_open(&self) -> bool {
+        self.net.is_open()
+    }
+
     pub(crate) fn set_timer(&mut self, at: Time, due: Due) {
-        self.timers.insert(at, due);
+        if self.is_open() {
+            self.timers.insert(at, due);
+        }
     }
 
     /// Sets a timer unless an earlier one for the same purpose is set; a later one is replaced.
     fn set_once(&mut self, at: Time, due: Due) {
-        self.timers.set_once(at, due);
+        if self.is_open() {
+            self.timers.set_once(at, due);
+        }
     }
 
     /// The first deadline, of the network layer or above it.
@@ -330,7 +268,7 @@ impl Broker {
     /// When the overlay is open already, or the configuration is not valid; the reader of the
     /// configuration checks that.
     pub fn open_overlay(&mut self, now: Time, config: OverlayConfig) {
-        assert!(self.overlay.is_none(), "an overlay is opened once");
+        assert!(!self.overlay.is_open(), "an overlay is opened once");
         assert!(whimbrel_wire::is_name(&config.name), "the name of a broker is checked where it is configured");
         assert!(config.interest_max >= reduce::INTEREST_LEAST, "the bound of the interest is checked as well");
         assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
@@ -347,7 +285,7 @@ impl Broker {
         let moves_sessions = config.moves_sessions;
         let net = Net::new(now, identity, self.router.has_changes(), config.of_net());
         let net = self.faults.built_into(net);
-        self.overlay = Some(Box::new(Overlay::new(net, moves_sessions)));
+        self.overlay = Overlay::new(net, moves_sessions);
         self.router.record_buffer(&[], &self.buffer);
         self.store.remote_reads.number_from(incarnation);
         self.restore_known();
@@ -361,7 +299,11 @@ impl Broker {
     /// Goes on with new streams after the log has failed: to other brokers it is another host of
     /// the same name. Links are closed, so that neighbours learn of it when they come up again.
     pub(crate) fn rehost(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(mut overlay) = self.overlay.take() else { return };
+        let alone = Overlay::alone(self.streams.own.host());
+        let mut overlay = core::mem::replace(&mut self.overlay, alone);
+        if !overlay.is_open() {
+            return;
+        }
         overlay.net.hang_up_all(now, HangUp::Rehosted, out);
         for number in overlay.destinations.numbers() {
             overlay.destinations.get(number).expect("it has a number").leave(&mut self.router, number);
@@ -374,11 +316,11 @@ impl Broker {
             reliable: Streams::RELIABLE,
             best_effort: Streams::BEST_EFFORT,
         };
-        let Overlay { net, waiting, stats, moves_sessions, .. } = *overlay;
+        let Overlay { net, waiting, stats, moves_sessions, .. } = overlay;
         let fresh = Overlay::new(net.rehost(now, identity), moves_sessions);
         let mut fresh = Overlay { waiting, stats, ..fresh };
         fresh.watch_waiting(now);
-        self.overlay = Some(Box::new(fresh));
+        self.overlay = fresh;
         self.announce_ended();
         self.groups.brokers = Brokers::default();
         self.share_soon(now);
@@ -390,7 +332,7 @@ impl Broker {
         if fault!(self, StandstillUnnoticed) {
             return;
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if overlay.next_deadline().is_some_and(|at| now.since(at) >= STANDSTILL) {
             overlay.net.record_standstill(now);
         }
@@ -398,13 +340,13 @@ impl Broker {
 
     /// Handles what the driver reports of the links to other brokers.
     pub(crate) fn peer_input(&mut self, now: Time, input: PeerInput<'_>, out: &mut dyn Output) {
-        let Some(overlay) = &mut self.overlay else {
+        if !self.overlay.is_open() {
             if let PeerInput::Opened { link, .. } = input {
                 out.peer_hang_up(link, HangUp::NotOpen);
             }
             return;
-        };
-        let work = overlay.net.begin(now, input, out);
+        }
+        let work = self.overlay.net.begin(now, input, out);
         self.finish(now, work, out);
         self.check_ways(now, out);
     }
@@ -413,7 +355,6 @@ impl Broker {
     fn finish(&mut self, now: Time, mut work: Work<'_>, out: &mut dyn Output) {
         loop {
             let Broker { overlay, retained, .. } = self;
-            let Some(overlay) = overlay.as_deref_mut() else { return };
             match overlay.net.step(&mut work, &mut Io { now, out: &mut *out, maps: &[&*retained] }) {
                 NetStep::Event(event) => self.on_net_event(now, event, out),
                 NetStep::More => {}
@@ -455,11 +396,10 @@ impl Broker {
 
     /// Meets the overlay's deadlines that are due.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut dyn Output) {
-        if let Some(overlay) = &mut self.overlay {
-            overlay.net.hold_routes(now);
-        }
+        let overlay = &mut self.overlay;
+        overlay.net.hold_routes(now);
         for _ in 0..DUE_SLICE {
-            let Some(overlay) = &mut self.overlay else { return };
+            let overlay = &mut self.overlay;
             if overlay.is_net_first() {
                 let Some(work) = overlay.net.begin_due(now) else { break };
                 self.finish(now, work, out);

@@ -246,7 +246,7 @@ impl Broker {
     }
 
     fn send_on(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let overlay = &mut self.overlay;
         overlay.net.pass_on_message(now, message, out)
     }
 
@@ -265,7 +265,7 @@ impl Broker {
             if ask.may_be_kept && self.answer_kept(now, by, &ask, out) {
                 return;
             }
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             if ask.may_be_kept {
                 if may_wait && overlay.logs.passing.merge(now, (by, hops), &ask) {
                     overlay.stats.reads_merged += 1;
@@ -276,7 +276,7 @@ impl Broker {
             overlay.logs.passing.record_question(now, by.host, &ask);
         }
         let to = ask.pubend.host();
-        if self.overlay.as_deref().is_some_and(|overlay| overlay.net.host() == by.host) {
+        if self.overlay.net.host() == by.host {
             self.send_to(now, to, (&BrokerMessage::ReadAsk(ask), false), out);
             return;
         }
@@ -291,7 +291,7 @@ impl Broker {
     /// question will be repeated; the log could not answer there either.
     fn answer_kept(&mut self, now: Time, by: Sender, ask: &ReadAsk<'_>, out: &mut dyn Output) -> bool {
         let is_any = fault!(self, KeptForAll);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let overlay = &mut self.overlay;
         overlay.logs.passing.forget_old(now);
         let Some(kept) = overlay.logs.passing.find(ask, is_any) else { return false };
         let (body, at, upto) = (kept.body.clone(), kept.at, kept.upto.min(ask.upto));
@@ -340,7 +340,7 @@ impl Broker {
         (told, body): (&ReadTold<'_>, &[u8]),
         out: &mut dyn Output,
     ) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         for WaitingQuestion { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {
             if let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(BrokerMessage::READ_ASK, &body) {
                 self.pass_question(now, (by, hops, false), &ask, out);

@@ -41,7 +41,10 @@ impl Broker {
             let before: Vec<EventId> = before.iter().filter(|after| !is_passed && after.pubend != pubend).collect();
             let stalled = self.streams.stalled.get(&pubend).copied().filter(|stalled| stalled.at == at);
             let missing: Vec<EventId> = before.into_iter().filter(|after| self.lacks(*after)).collect();
-            let overlay = self.overlay.as_deref_mut()?;
+            if !self.overlay.is_open() {
+                return None;
+            }
+            let overlay = &mut self.overlay;
             overlay.net.ways();
             let is_over = stalled.is_some_and(|stalled| stalled.until <= now);
             let may_come = |after: &EventId| {
@@ -74,7 +77,7 @@ impl Broker {
     /// Asks for everything unknown of another broker's stream up to an event, without waiting for
     /// silence.
     pub(crate) fn ask_upto(&mut self, now: Time, id: EventId, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(remote) = self.streams.remote(id.pubend) else { return };
         let (after, upto) = (remote.knowledge.doubt_horizon(), id.tick);
         // Holes before a known tick are asked for anyway.
@@ -89,8 +92,10 @@ impl Broker {
 
     /// Resumes streams whose predecessors have been delivered, or whose wait is over.
     pub(crate) fn check_stalled(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut().filter(|_| self.streams.is_awaited()) else { return };
-        overlay.net.ways();
+        if !self.overlay.is_open() || !self.streams.is_awaited() {
+            return;
+        }
+        self.overlay.net.ways();
         // Bounded: each iteration ends the wait of a stream at an event, and a stream never waits
         // at the same event twice.
         let goes_on = |core: &Broker| {
@@ -114,7 +119,7 @@ impl Broker {
 
     /// Ends the wait of durable subscriptions in catch-up for predecessors, where its time is over.
     pub(super) fn unblock_due(&mut self, now: Time) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let due = overlay.logs.blocked.partition_point(|(until, _)| *until <= now);
         let due: Vec<(DurableNo, u32)> = overlay.logs.blocked.drain(..due).map(|(_, whose)| whose).collect();
         self.unblock_overdue(due);
@@ -122,8 +127,8 @@ impl Broker {
 
     fn must_still_wait(&self, now: Time, stalled: &Stalled) -> bool {
         let host = stalled.after.pubend.host();
-        let may_come = |overlay: &super::Overlay| overlay.may_come_from(now, host) && !self.streams.has_ended(host);
-        self.lacks(stalled.after) && stalled.until > now && self.overlay.as_deref().is_some_and(may_come)
+        let may_come = self.overlay.may_come_from(now, host) && !self.streams.has_ended(host);
+        self.lacks(stalled.after) && stalled.until > now && may_come
     }
 }
 
@@ -131,7 +136,9 @@ impl super::Overlay {
     /// Records that a stream waits for a predecessor, for one subscription. All of them wait
     /// equally long, so the queue is in the order of time.
     pub(crate) fn block_until(&mut self, until: Time, whose: (DurableNo, u32)) {
-        self.logs.blocked.push_back((until, whose));
-        self.set_timer(until, Due::Unblock);
+        if self.is_open() {
+            self.logs.blocked.push_back((until, whose));
+            self.set_timer(until, Due::Unblock);
+        }
     }
 }

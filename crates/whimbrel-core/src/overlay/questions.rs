@@ -17,7 +17,7 @@ pub const REPLY_LITTLE: usize = 16 << 10;
 impl Broker {
     /// All other brokers that are known, with their names.
     pub fn others(&self) -> Vec<(HostId, Box<str>)> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let overlay = &self.overlay;
         let others = overlay.net.topology().hosts().filter(|host| *host != overlay.net.host());
         others.map(|host| (host, overlay.net.name_of(host))).collect()
     }

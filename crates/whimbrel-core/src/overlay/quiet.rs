@@ -57,7 +57,7 @@ impl Broker {
     /// Tells a destination up to where the own streams have nothing more for it, and sets the timer
     /// for the next time.
     pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(destination) = overlay.destinations.get_mut(number) else { return };
         if destination.quiet_at > now && !destination.pause.is_zero() {
             // It was put off.
@@ -79,7 +79,7 @@ impl Broker {
         self.streams.close(now);
         let (passed, last_events) = (self.passed_own(), self.streams.own.last_events());
         let beyond = if fault!(self, SilenceAhead) { 1_000_000_000 } else { 0 };
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let is_few = overlay.net.topology().len() <= FEW_BROKERS;
         let destination = overlay.destinations.get_mut(number).expect("it is served");
         let part = |own: usize| Part {

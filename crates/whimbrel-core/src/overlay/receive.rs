@@ -20,7 +20,7 @@ impl Broker {
         age: Duration,
         out: &mut dyn Output,
     ) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let id = frame.id();
         let Ok(mut event) = compact::read(frame.event, id) else {
             overlay.net.refuse_event();
@@ -65,9 +65,8 @@ impl Broker {
             self.silence_of(now, pubend, (silence.version, part), out);
             self.check_holes(now, pubend);
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.record_told(&self.streams, silence.from);
-        }
+        let overlay = &mut self.overlay;
+        overlay.record_told(&self.streams, silence.from);
         self.confirm_ready(now, out);
     }
 
@@ -79,7 +78,7 @@ impl Broker {
         (version, part): (u64, &whimbrel_wire::Part),
         out: &mut dyn Output,
     ) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let began = overlay.net.own_interest().began();
         let version_now = overlay.net.own_interest().version();
         let Some(remote) = self.streams.remote(pubend) else { return };
@@ -105,9 +104,8 @@ impl Broker {
         let Some(remote) = self.streams.remote(pubend) else { return };
         let is_more = remote.told < version;
         (remote.told, remote.since) = (version, part.since);
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.waiting.is_told_more |= is_more;
-        }
+        let overlay = &mut self.overlay;
+        overlay.waiting.is_told_more |= is_more;
         if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };
             self.learn_of(now, (pubend, after, part.upto), what, out);

@@ -45,7 +45,6 @@ impl Broker {
     /// Tells all neighbours that the retained message of a topic has changed here.
     pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut dyn Output) {
         let Broker { overlay, retained, .. } = self;
-        let Some(overlay) = overlay.as_deref_mut() else { return };
         if !is_local(topic) {
             overlay.net.tell_entry(&mut Io { now, out, maps: &[&*retained] }, RETAINED_MAP, topic);
         }
@@ -54,7 +53,7 @@ impl Broker {
     /// Handles retained messages from a neighbour.
     pub(super) fn on_retained(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>) {
         for entry in &registry.entries {
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             if TopicName::new(entry.key).is_err() || is_local(entry.key) {
                 overlay.net.refuse_event();
                 continue;
@@ -66,12 +65,12 @@ impl Broker {
                 continue;
             }
             let outcome = self.take_retained(now, entry);
-            let overlay = self.overlay.as_deref_mut().expect("it was there");
+            let overlay = &mut self.overlay;
             overlay.stats.retained_refused += u64::from(outcome.is_refused);
             overlay.stats.retained_learned += u64::from(!outcome.is_refused);
             if outcome.is_news {
                 self.record_unlogged_retained(true, entry.key);
-                let overlay = self.overlay.as_deref_mut().expect("it was there");
+                let overlay = &mut self.overlay;
                 overlay.net.record_entry(RETAINED_MAP, entry.key, Some(link));
             }
         }

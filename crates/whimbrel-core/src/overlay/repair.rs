@@ -52,7 +52,7 @@ impl Broker {
     /// Schedules a repair of a stream if it has holes. Called when the stream's knowledge has
     /// changed.
     pub(super) fn check_holes(&mut self, now: Time, pubend: PubendId) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if pubend.reliability() == Reliability::BestEffort || overlay.repairs.contains_key(&pubend) {
             return;
         }
@@ -68,7 +68,7 @@ impl Broker {
     /// Counts an event of `bytes` bytes that has arrived as an answer. If the answer is full, the
     /// rest of the holes is asked for at once.
     pub(super) fn on_answer(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(mending) = overlay.repairs.get_mut(&pubend) else { return };
         (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
         if mending.is_answered() {
@@ -82,7 +82,7 @@ impl Broker {
         if fault!(self, SkipNack) {
             return;
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let version = overlay.net.own_interest().version();
         let Some(remote) = self.streams.remote(pubend) else { return };
         let knowledge = &remote.knowledge;

@@ -53,12 +53,15 @@ impl Broker {
         force: bool,
         out: &mut dyn Output,
     ) -> Result<usize, NotForgotten> {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return Err(NotForgotten::Alone) };
+        if !self.overlay.is_open() {
+            return Err(NotForgotten::Alone);
+        }
+        let overlay = &mut self.overlay;
         if overlay.net.name() == name {
             return Err(NotForgotten::Itself);
         }
         let hosts = self.hosts_of(now, name);
-        let overlay = self.overlay.as_deref_mut().expect("it was there");
+        let overlay = &mut self.overlay;
         if hosts.is_empty() {
             return Err(NotForgotten::Unknown);
         }
@@ -74,9 +77,8 @@ impl Broker {
             retired.push(*previous);
             self.write_ended(previous, name, true);
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.announce_soon(now);
-        }
+        let overlay = &mut self.overlay;
+        overlay.net.announce_soon(now);
         self.announce_ended();
         self.end_retired(now, out);
         Ok(hosts.len())
@@ -95,7 +97,7 @@ impl Broker {
             birth: upto,
             upto,
         };
-        let present = self.overlay.as_deref().and_then(|overlay| overlay.net.topology().by_name(name));
+        let present = self.overlay.net.topology().by_name(name);
         let holds_given = self
             .store
             .holds_given
@@ -119,7 +121,7 @@ impl Broker {
     pub(super) fn end_if_gone(&mut self, now: Time, previous: &PreviousIdentity, out: &mut dyn Output) {
         let host = previous.host;
         let own = [self.streams.own.host(), self.streams.logged().host()];
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if own.contains(&host) || overlay.net.is_reachable(host) {
             return;
         }
@@ -138,8 +140,7 @@ impl Broker {
 
     /// The name of a host, if it is known; its streams need not be followed.
     pub(super) fn known_name(&self, host: HostId) -> Option<&str> {
-        let present =
-            self.overlay.as_deref().and_then(|overlay| overlay.net.topology().get(host)).map(|state| &*state.name);
+        let present = self.overlay.net.state_of(host).map(|state| &*state.name);
         let of_hold = self.store.holds_given.of.get(&host).map(|hold_given| &*hold_given.record.name);
         present.or_else(|| self.streams.name_of(host)).or(of_hold)
     }
@@ -172,7 +173,7 @@ impl Broker {
     /// again, as brokers that had heard of them may have lost their disks since. If there are too
     /// many, the latest births count.
     pub(super) fn restore_previous(&mut self) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let mut previous: Vec<PreviousIdentity> =
             self.streams.ended_of(overlay.net.name()).filter(|known| !own.contains(&known.host)).collect();
@@ -184,7 +185,7 @@ impl Broker {
     /// Has the link state name the ended hosts that this broker knows best: the previous hosts of
     /// its name, then the retired ones, the latest first.
     pub(super) fn announce_ended(&mut self) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let mut ended = overlay.previous.clone();
         ended.extend(self.store.holds_given.retired.iter().rev().take(PREVIOUS_IDENTITIES_MAX - ended.len()));
         overlay.net.set_previous(ended);

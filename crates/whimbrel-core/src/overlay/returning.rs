@@ -55,7 +55,10 @@ impl Broker {
         if self.is_buffered(filter, asked.selector) {
             return;
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !self.overlay.is_open() {
+            return;
+        }
+        let overlay = &mut self.overlay;
         if cursor == NO_CURSOR || overlay.waiting.returned.len() >= RETURNED_MAX {
             return;
         }
@@ -78,8 +81,8 @@ impl Broker {
     /// have ended.
     fn await_unsettled(&mut self, subscription: u32, cursor: u32) {
         self.settle_ended(cursor);
-        if let Some(overlay) = self.overlay.as_deref_mut().filter(|_| !self.cursors.get(cursor).unsettled.is_empty()) {
-            overlay.waiting.returned.push(Returned { subscription, cursor, version: None });
+        if self.overlay.is_open() && !self.cursors.get(cursor).unsettled.is_empty() {
+            self.overlay.waiting.returned.push(Returned { subscription, cursor, version: None });
         }
     }
 
@@ -87,7 +90,7 @@ impl Broker {
     /// position and the start of the interest are read from the other brokers' logs.
     pub(crate) fn await_interest_of(&mut self, subscription: u32, cursor: u32) {
         let of_cursor = self.cursors.get_mut(cursor);
-        if self.overlay.is_none() || of_cursor.catch_up.is_none() || !of_cursor.keeps {
+        if !self.overlay.is_open() || of_cursor.catch_up.is_none() || !of_cursor.keeps {
             return;
         }
         of_cursor.wait_for(self.streams.remote_positions());

@@ -42,7 +42,10 @@ impl Broker {
     /// The sizes of the overlay's contents by kind; empty if there is no overlay. The index of
     /// other brokers' interests is not included: it is part of the index of subscriptions.
     pub fn overlay_sizes(&self) -> Vec<OverlaySize> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        if !self.overlay.is_open() {
+            return Vec::new();
+        }
+        let overlay = &self.overlay;
         let mut sizes = overlay.sizes();
         let (entries, bytes) = self.streams.size();
         sizes.push(OverlaySize { what: "streams", entries, bytes });
@@ -53,7 +56,10 @@ impl Broker {
 
     /// The number of brokers that can be reached, this one included.
     pub fn brokers_reached(&self) -> usize {
-        let Some(overlay) = self.overlay.as_deref() else { return 0 };
+        if !self.overlay.is_open() {
+            return 0;
+        }
+        let overlay = &self.overlay;
         overlay
             .net
             .topology()
@@ -64,12 +70,12 @@ impl Broker {
 
     /// The cost of the best path to a broker, microseconds, if there is one.
     pub fn way_us(&self, host: HostId) -> Option<u64> {
-        self.overlay.as_deref()?.net.routes().cost_us(host)
+        self.overlay.net.routes().cost_us(host)
     }
 
     /// Whether the topology has a link between two brokers.
     pub fn are_linked(&self, one: HostId, other: HostId) -> bool {
-        self.overlay.as_deref().is_some_and(|overlay| overlay.net.topology().link(one, other).is_some())
+        self.overlay.net.topology().link(one, other).is_some()
     }
 }
 

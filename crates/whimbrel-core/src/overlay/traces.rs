@@ -31,7 +31,10 @@ impl Broker {
     pub fn trace(&mut self, event: EventId) -> String {
         let mut text = String::new();
         let why = self.why(event);
-        let Some(overlay) = self.overlay.as_deref() else { return text };
+        if !self.overlay.is_open() {
+            return text;
+        }
+        let overlay = &self.overlay;
         let mut first = None;
         for note in overlay.net.trace_of(event) {
             let after = note.at.since(*first.get_or_insert(note.at)).as_micros();
@@ -63,7 +66,9 @@ impl Broker {
     /// is still cached and they are still wanted.
     fn why(&mut self, id: EventId) -> Vec<String> {
         let Broker { overlay, cache, router, .. } = self;
-        let Some(overlay) = overlay.as_deref().filter(|overlay| overlay.net.is_own(id)) else { return Vec::new() };
+        if !overlay.net.is_own(id) {
+            return Vec::new();
+        }
         let partitions = PartitionSet::first(cache.plan().count());
         let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
         let mut lines = Vec::new();

@@ -18,7 +18,7 @@ impl Broker {
     /// Handles a change of the topology, if there is one. A broker that can be reached again is
     /// told at once what it may have missed.
     pub(super) fn check_ways(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if !overlay.net.check_ways(now) {
             return;
         }
@@ -41,7 +41,7 @@ impl Broker {
         self.watch_map(now, out);
         self.check_candidates(now, out);
         self.confirm_ready(now, out);
-        if self.overlay.as_deref_mut().is_some_and(|overlay| overlay.net.check_joined(now)) {
+        if self.overlay.net.check_joined(now) {
             self.confirm_ready(now, out);
         }
     }
@@ -49,20 +49,18 @@ impl Broker {
     /// Handles a change of the brokers that can be reached for sessions, if there is one; not
     /// within the pause after the last change.
     pub(super) fn watch_map(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if now < overlay.map_at {
             return overlay.set_once(overlay.map_at, Due::Map);
         }
-        if self.check_map(now, out)
-            && let Some(overlay) = self.overlay.as_deref_mut()
-        {
-            overlay.map_at = now + MAP_PAUSE * overlay.net.many();
+        if self.check_map(now, out) {
+            self.overlay.map_at = now + MAP_PAUSE * self.overlay.net.many();
         }
     }
 
     /// Collects which subscriptions were added and removed; other brokers are told soon.
     pub(crate) fn collect_own_interest(&mut self, now: Time) {
-        let Some(overlay) = &mut self.overlay else { return };
+        let overlay = &mut self.overlay;
         let changes = self.router.take_changes();
         if changes.is_empty() {
             return;
@@ -79,7 +77,6 @@ impl Broker {
         // to this version.
         self.collect_own_interest(now);
         let Broker { overlay, retained, .. } = self;
-        let Some(overlay) = overlay.as_deref_mut() else { return };
         if overlay.net.tell_interest(&mut Io { now, out: &mut *out, maps: &[&*retained] }) {
             overlay.report_soon(now);
         }

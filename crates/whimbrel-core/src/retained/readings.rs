@@ -226,7 +226,7 @@ impl Broker {
             return;
         }
         let holds = known.cursor != NO_CURSOR && self.cursors.get(known.cursor).catch_up.is_some();
-        let version = self.overlay.as_deref().map_or(0, |overlay| overlay.net.own_interest().version());
+        let version = self.overlay.net.own_interest().version();
         let selector = selector.cloned().map(Arc::new);
         if !self.retained.replays.has(index) {
             self.sessions.forget_lost(index);
@@ -294,11 +294,9 @@ impl Broker {
         };
         // Events in flight from an unreachable broker may never come, nor those passed by a broker
         // that did not know of the subscription.
-        let is_to_come = |id: EventId| match overlay.as_deref() {
-            Some(overlay) => {
-                streams.is_to_come(id, reading.version) && overlay.net.routes().is_reachable(id.pubend.host())
-            }
-            None => streams.is_to_come(id, 0),
+        let is_to_come = |id: EventId| {
+            let is_reachable = !overlay.is_open() || overlay.net.routes().is_reachable(id.pubend.host());
+            is_reachable && streams.is_to_come(id, reading.version)
         };
         let asked = reading.selector.as_deref();
         let mut asked = asked.map(|selector| Compiled::new(selector).with_fences(router.fences().clone()));

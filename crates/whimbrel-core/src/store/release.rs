@@ -359,7 +359,7 @@ impl Broker {
             return Tick(0);
         }
         // The grace is for other brokers, whose cursors may have been moved back to the watermark.
-        let grace = if self.overlay.is_some() { early_grace(max) } else { Duration::ZERO };
+        let grace = if self.overlay.is_open() { early_grace(max) } else { Duration::ZERO };
         let age = Tick(now.as_nanos().saturating_sub(max.saturating_add(grace).as_nanos() as u64));
         let connected = age.min(self.store.release.counted[own]).min(self.store.release.connected.released(own));
         // A broker that has not reported for `max` counts as away. One that has not reported since

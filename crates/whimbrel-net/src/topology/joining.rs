@@ -31,6 +31,11 @@ impl Joining {
         Joining { since, expects_peers, young_for, is_over: false, lacking: BTreeSet::new(), is_compared: false }
     }
 
+    /// Ends joining without any other broker: there is none to be known.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+    }
+
     /// Whether the broker does not know the others yet.
     pub(crate) fn is_open(&self) -> bool {
         !self.is_over

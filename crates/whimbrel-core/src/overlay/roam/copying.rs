@@ -115,7 +115,10 @@ impl Broker {
     /// that they are to have, and whoever has asked for one has been answered. Also where there is
     /// nobody else.
     pub fn is_handed_over(&self) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return true };
+        if !self.overlay.is_open() {
+            return true;
+        }
+        let overlay = &self.overlay;
         let Copying { changed, open, gone, .. } = &overlay.roam.copying;
         let is_copied = changed.is_empty() && open.is_empty() && gone.is_empty();
         // When brokers have come or gone, it is looked first for whom other replicas are to have.
@@ -141,7 +144,10 @@ impl Broker {
         let is_copied = session.is_persistent();
         let Some(place) = session.memory.roam.as_deref_mut().filter(|_| is_copied) else { return };
         let is_listed = core::mem::replace(&mut place.copied.is_listed, true);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !self.overlay.is_open() {
+            return;
+        }
+        let overlay = &mut self.overlay;
         let copying = &mut overlay.roam.copying;
         if !is_listed {
             copying.changed.push_back(index);
@@ -159,7 +165,7 @@ impl Broker {
         self.record_changed(now, index, false);
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return };
         place.copied.counted = place.copied.version;
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let (copying, at) = (&mut overlay.roam.copying, now + SOON);
         if copying.due.is_some_and(|due| at < due) {
             copying.due = Some(at);
@@ -169,7 +175,7 @@ impl Broker {
 
     /// A client acknowledged or published something, or tags moved.
     pub(crate) fn record_moved(&mut self, index: u32) {
-        if self.overlay.is_some() {
+        if self.overlay.is_open() {
             self.record_changed(self.now, index, false);
         }
     }
@@ -178,7 +184,7 @@ impl Broker {
     fn wanted_replica(&self, now: Time, index: u32) -> Option<HostId> {
         let session = self.sessions.get(index);
         let place = session.memory.roam.as_deref()?;
-        let overlay = self.overlay.as_deref()?;
+        let overlay = &self.overlay;
         let roam = &overlay.roam;
         let present = place.copied.taken.or(place.copied.sent).map(|(host, _)| host);
         let stays = present.filter(|host| roam.map.has(*host) && now.since(roam.still_since) < STILL);
@@ -189,7 +195,7 @@ impl Broker {
     pub(super) fn ranked_replica(&self, index: u32) -> Option<HostId> {
         let session = self.sessions.get(index);
         let place = session.memory.roam.as_deref()?;
-        let overlay = self.overlay.as_deref()?;
+        let overlay = &self.overlay;
         let map = &overlay.roam.map;
         let (hash, ranked) = place.copied.ranked;
         if hash == map.hash() { ranked } else { map.replica(hash_of(&session.client_id), overlay.net.host()) }
@@ -198,7 +204,7 @@ impl Broker {
     /// The same, which is not looked for again as long as these are the brokers.
     fn rank_replica(&mut self, index: u32) {
         let ranked = self.ranked_replica(index);
-        let Some(hash) = self.overlay.as_deref().map(|overlay| overlay.roam.map.hash()) else { return };
+        let hash = self.overlay.roam.map.hash();
         if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
             place.copied.ranked = (hash, ranked);
         }
@@ -211,7 +217,7 @@ impl Broker {
             place.copied.ranked = ranked;
         }
         let wanted = self.wanted_replica(now, index);
-        let Some(overlay) = self.overlay.as_deref() else { return };
+        let overlay = &self.overlay;
         let map = &overlay.roam.map;
         let Some(place) = self.sessions.get(index).memory.roam.as_deref() else { return };
         let sent = place.copied.sent.map(|(host, _)| host);
@@ -227,7 +233,7 @@ impl Broker {
     /// Sends copies of what has changed.
     pub(in crate::overlay) fn copy_on(&mut self, now: Time, out: &mut dyn Output) {
         self.check_open(now);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.roam.copying.due = None;
         let mut making: BTreeMap<HostId, PageInMaking> = BTreeMap::new();
         let gone = core::mem::take(&mut overlay.roam.copying.gone);
@@ -239,10 +245,10 @@ impl Broker {
                 page.gone.push(client);
             }
         }
-        let mut left = COPY_SLICE.min(self.overlay.as_deref().map_or(0, |overlay| overlay.roam.copying.changed.len()));
+        let mut left = COPY_SLICE.min(self.overlay.roam.copying.changed.len());
         while left > 0 && self.has_page_left() {
             left -= 1;
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             let Some(index) = overlay.roam.copying.changed.pop_front() else { break };
             if let Some(replica) = self.put_copy(now, index, &mut making)
                 && let Some(page) = making.get_mut(&replica)
@@ -255,7 +261,7 @@ impl Broker {
         for (replica, page) in making.into_iter().filter(|(_, page)| !page.body.is_empty()) {
             self.send_copies(now, replica, page, out);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let copying = &mut overlay.roam.copying;
         let again = match (copying.changed.is_empty(), copying.open.is_empty()) {
             (false, _) if left == 0 => Some(now),
@@ -271,7 +277,10 @@ impl Broker {
     /// Who would have to take over what is here, if this broker ended: its own name among them says
     /// that something would be lost.
     pub(in crate::overlay) fn replicas(&self) -> Vec<HostId> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        if !self.overlay.is_open() {
+            return Vec::new();
+        }
+        let overlay = &self.overlay;
         let copying = &overlay.roam.copying;
         let is_lacking = copying.open.values().any(|open| open.has_whole);
         let own = is_lacking.then_some(overlay.net.host());
@@ -279,7 +288,7 @@ impl Broker {
     }
 
     fn has_page_left(&self) -> bool {
-        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.copying.open.len() < PAGES_MAX)
+        self.overlay.roam.copying.open.len() < PAGES_MAX
     }
 
     /// Adds a session that has changed to the page for its replica, which is returned.
@@ -300,7 +309,7 @@ impl Broker {
         let (epoch, copied) = (place.epoch, place.copied);
         let is_whole = copied.sent != Some((replica, copied.structure));
         place.copied.sent = Some((replica, copied.structure));
-        let copying = &mut self.overlay.as_deref_mut()?.roam.copying;
+        let copying = &mut self.overlay.roam.copying;
         let (mut structure, mut moving) =
             (core::mem::take(&mut copying.structure), core::mem::take(&mut copying.moving));
         structure.clear();
@@ -308,7 +317,7 @@ impl Broker {
         if is_whole {
             self.export_structure(index, &mut structure);
         }
-        let known = self.overlay.as_deref()?.roam.copying.among.get(&replica).copied();
+        let known = self.overlay.roam.copying.among.get(&replica).copied();
         let count = self.sessions.get(index).subscriptions.len();
         let is_same =
             |stream_set: &StreamSet| known == Some(stream_set.digest) && count * stream_set.streams.len() <= NAMED_MAX;
@@ -318,7 +327,7 @@ impl Broker {
             None => self.export_moving(now, index, &mut moving),
         }
         let page = making.entry(replica).or_default();
-        let overlay = self.overlay.as_deref_mut()?;
+        let overlay = &mut self.overlay;
         if structure.len() + moving.len() <= COPY_BYTES_MAX {
             put_bytes(&mut page.body, self.sessions.get(index).client_id.as_bytes());
             page.body.push(match (is_whole, &among) {
@@ -352,7 +361,7 @@ impl Broker {
     }
 
     fn send_copies(&mut self, now: Time, to: HostId, making: PageInMaking, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let copying = &mut overlay.roam.copying;
         copying.pages += 1;
         let page = copying.pages;
@@ -360,7 +369,7 @@ impl Broker {
         let principals = making.principals.iter().map(|(copy, principal)| (*copy, &**principal)).collect();
         let told = BrokerMessage::Copies(Page { page, body: &making.body, principals });
         let is_sent = self.send_to(now, to, (&told, true), out);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let PageInMaking { sessions, gone, has_whole, .. } = making;
         overlay.roam.copying.replicas.insert(to);
         // What had no room is made anew the next time.
@@ -370,14 +379,14 @@ impl Broker {
 
     /// What was not taken is copied anew.
     fn check_open(&mut self, now: Time) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let map = overlay.roam.map.clone();
         let is_late = |open: &OpenPage| now.since(open.at) >= overlay.net.answered_within(open.to, COPY_AGAIN);
         let is_over = |open: &OpenPage| is_late(open) || !map.has(open.to);
         let over: Vec<u64> =
             overlay.roam.copying.open.iter().filter(|(_, open)| is_over(open)).map(|(page, _)| *page).collect();
         for page in over {
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             let Some(open) = overlay.roam.copying.open.remove(&page) else { continue };
             overlay.stats.copies_again += open.sessions.len() as u64;
             // It may be another program by now, that knows of no such copies.
@@ -405,7 +414,7 @@ impl Broker {
 
     /// A replica has taken copies.
     pub(super) fn copies_taken(&mut self, now: Time, from: Sender, taken: &CopiesTaken<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let copying = &mut overlay.roam.copying;
         if copying.open.get(&taken.page).is_none_or(|open| open.to != from.host) {
             return;
@@ -430,10 +439,9 @@ impl Broker {
             let before = place.copied.taken.replace((from.host, version));
             if let Some((old, _)) = before.filter(|(old, _)| *old != from.host) {
                 let client = self.sessions.get(index).client_id.clone();
-                if let Some(overlay) = self.overlay.as_deref_mut() {
-                    overlay.roam.copying.forget_at(old, &client);
-                    overlay.set_once(now + SOON, Due::Copy);
-                }
+                let overlay = &mut self.overlay;
+                overlay.roam.copying.forget_at(old, &client);
+                overlay.set_once(now + SOON, Due::Copy);
             }
         }
         self.confirm_ready(now, out);

@@ -10,7 +10,6 @@ use super::seeking::ASK_AGAIN;
 use super::{Attachment, KnownClaim, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
-use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
 use crate::session::is_foreign;
 use crate::store::{Moving, SessionSource, split};
@@ -119,7 +118,7 @@ fn act(
 impl Broker {
     /// What is done to get the session that is sought.
     fn act_of(&self, number: u64) -> Option<Act> {
-        let overlay = self.overlay.as_deref()?;
+        let overlay = &self.overlay;
         let (host, roam) = (overlay.net.host(), &overlay.roam);
         let search = roam.searches.get(number)?;
         let own = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
@@ -142,7 +141,7 @@ impl Broker {
             search.was_unsure |= is_unsure;
         }
         let Some(act) = self.act_of(number) else { return };
-        let Some(Overlay { roam, .. }) = self.overlay.as_deref_mut() else { return };
+        let roam = &mut self.overlay.roam;
         let Some(search) = roam.searches.get(number) else { return };
         let client = search.client.clone();
         let has_arrival = search.arrival.is_some();
@@ -197,7 +196,7 @@ impl Broker {
 
     /// Whether what there is here of a session is somebody else's than of whoever waits for it.
     fn is_anothers(&self, number: u64) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let overlay = &self.overlay;
         let Some(search) = overlay.roam.searches.get(number) else { return false };
         let stranger = search.arrival.as_ref().and_then(Arrival::stranger);
         let here = self.sessions.find(&search.client).map(|index| self.sessions.get(index));
@@ -238,11 +237,10 @@ impl Broker {
         let may_repeat = self.has_stale_ids_here(&client);
         self.discard_given(now, &client, out);
         let mut place = Attachment::new(now, epoch, 0);
-        if let Some(overlay) = self.overlay.as_deref() {
-            // It may have published nothing here since it was somewhere else.
-            let ended = overlay.roam.ended.get(&client);
-            place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.net.host())).unwrap_or_default();
-        }
+        let overlay = &self.overlay;
+        // It may have published nothing here since it was somewhere else.
+        let ended = overlay.roam.ended.get(&client);
+        place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.net.host())).unwrap_or_default();
         // Who was asked last has not answered.
         (place.maybe_repeats, place.resumes) = (!is_decided || may_repeat, self.resumes_without(number));
         self.finish_search(now, number, (place, false), out);
@@ -251,7 +249,7 @@ impl Broker {
     /// Whether a client wants to go on without what is kept of its session, and somebody may have
     /// that who cannot be reached.
     fn resumes_without(&self, number: u64) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let overlay = &self.overlay;
         let Some(search) = overlay.roam.searches.get(number) else { return false };
         let is_away = |known: &KnownClaim| is_lasting(known) && !overlay.roam.map.has(known.host);
         let is_there = search.claims.iter().any(is_away)
@@ -281,14 +279,13 @@ impl Broker {
             out.copy_used(&session.client_id, given.map_or(Duration::ZERO, |given| now.since(given.since)));
         }
         self.mark_stale_ids(index);
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.sessions_from_copies += 1;
-        }
+        let overlay = &mut self.overlay;
+        overlay.stats.sessions_from_copies += 1;
     }
 
     /// The session of the client that is sought.
     pub(super) fn searched(&self, number: u64) -> Option<u32> {
-        let search = self.overlay.as_deref()?.roam.searches.get(number)?;
+        let search = self.overlay.roam.searches.get(number)?;
         self.sessions.find(&search.client)
     }
 
@@ -337,13 +334,12 @@ impl Broker {
         let mut place = Attachment::new(now, epoch, connected_at);
         (place.settling, place.after, place.maybe_repeats) = (Some(0), moving.lasts, may_repeat);
         self.sessions.get_mut(index).memory.roam = Some(Box::new(place));
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.sessions_received += 1;
-            overlay.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
-            overlay.net.tell_interest_soon(now);
-            overlay.roam.copies.remove(&client);
-            overlay.roam.unnamed.push(client);
-        }
+        let overlay = &mut self.overlay;
+        overlay.stats.sessions_received += 1;
+        overlay.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
+        overlay.net.tell_interest_soon(now);
+        overlay.roam.copies.remove(&client);
+        overlay.roam.unnamed.push(client);
         let mut place = Attachment::new(now, epoch, connected_at);
         place.maybe_repeats = may_repeat;
         self.finish_search(now, number, (place, true), out);
@@ -366,7 +362,7 @@ impl Broker {
             }
             return self.begin_session(now, number, out);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let is_fetching =
             |search: &Search| matches!(search.stage, SearchStage::Fetching(_)) && search.arrival.is_some();
         if overlay.roam.searches.get(number).is_some_and(is_fetching) {
@@ -382,7 +378,7 @@ impl Broker {
     }
 
     pub(super) fn refuse_arrival(&mut self, now: Time, number: u64, why: Refusal, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         if why == Refusal::SessionUnreachable && search.arrival.is_some() {
             overlay.stats.sessions_unreachable += 1;
@@ -399,7 +395,7 @@ impl Broker {
 
     /// Whoever was asked for a session answers.
     pub(super) fn on_moved(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let host = overlay.net.host();
         let Some(search) = self.search(moved.number) else { return };
         let SearchStage::Fetching(fetching) = &mut search.stage else { return };

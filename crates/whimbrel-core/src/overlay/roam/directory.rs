@@ -190,7 +190,10 @@ impl Directory {
 impl Broker {
     /// What this broker has of a client's session.
     pub(super) fn own_claims(&self, client: &str) -> Vec<KnownClaim> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        if !self.overlay.is_open() {
+            return Vec::new();
+        }
+        let overlay = &self.overlay;
         let (roam, host) = (&overlay.roam, overlay.net.host());
         let mut claims = Vec::new();
         let mut add =

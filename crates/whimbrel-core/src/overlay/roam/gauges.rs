@@ -48,7 +48,8 @@ impl Past {
 impl Broker {
     /// Where a session belongs.
     pub(crate) fn place_info(&self, session: &Session) -> Option<PlaceInfo> {
-        let (place, overlay) = (session.memory.roam.as_deref()?, self.overlay.as_deref()?);
+        let place = session.memory.roam.as_deref().filter(|_| self.overlay.is_open())?;
+        let overlay = &self.overlay;
         Some(PlaceInfo {
             epoch: place.given.as_deref().map_or(place.epoch, |given| given.epoch),
             replica: place.replica().map(|host| overlay.net.name_of(host)),
@@ -58,7 +59,10 @@ impl Broker {
 
     /// What there is of sessions that move, if there is an overlay.
     pub fn roam_gauges(&self) -> Option<RoamGauges> {
-        let roam = &self.overlay.as_deref()?.roam;
+        if !self.overlay.is_open() {
+            return None;
+        }
+        let roam = &self.overlay.roam;
         Some(RoamGauges {
             copies: roam.copies.len() as u64,
             copy_bytes: roam.copies.bytes() as u64,

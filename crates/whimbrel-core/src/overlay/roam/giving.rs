@@ -47,7 +47,7 @@ impl GivenSession {
 impl Broker {
     /// Somebody wants to have a session.
     pub(super) fn on_move(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let host = overlay.net.host();
         let is_for_nobody = asked.waited == FOR_NOBODY;
         let stranger = stranger_of(asked).map(Box::from);
@@ -79,7 +79,7 @@ impl Broker {
         let Some(given) = place.and_then(|place| place.given.as_deref()) else {
             return self.give_to(now, asked.client, &successor, out);
         };
-        let copy = self.overlay.as_deref().and_then(|overlay| overlay.roam.copies.get(asked.client));
+        let copy = self.overlay.roam.copies.get(asked.client);
         if asked.as_copy && copy.is_some_and(|copy| copy.epoch > own) {
             // What it became elsewhere is here as well, and later.
             return self.give_without_session(now, from, asked, out);
@@ -127,7 +127,7 @@ impl Broker {
     /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is
     /// nothing.
     fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy);
         // Also who wants nothing of it may not begin anew in its place.
         if copy.as_ref().is_some_and(|copy| is_foreign(copy.principal.as_deref(), stranger_of(asked))) {
@@ -176,7 +176,7 @@ impl Broker {
 
     /// Tells that a session has ended, and what its client published last.
     pub(crate) fn tell_ended(&mut self, now: Time, (to, number): (HostId, u64), client: &str, out: &mut dyn Output) {
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client)).cloned();
+        let ended = self.overlay.roam.ended.get(client).cloned();
         // It may have begun again: whoever asks will ask again.
         let Some(ended) = ended else { return };
         let committed = self.store.commit_queue.committed();
@@ -216,7 +216,7 @@ impl Broker {
             return self.say_foreign(now, whom, out);
         }
         if successor.is_for_nobody && self.sessions.get(index).is_attached() {
-            let host = self.overlay.as_deref().map(|overlay| overlay.net.host()).expect("somebody has asked");
+            let host = self.overlay.net.host();
             return self.say_gave(now, whom, (host, 0, 0), out);
         }
         if self.waits_for_client(now, client, || Want::session(client, successor), out) {
@@ -234,7 +234,7 @@ impl Broker {
 
     /// Tells a broker that wants a session what has become of it, as it is not here.
     fn answer_gone(&mut self, now: Time, whom: (HostId, u64), client: &str, out: &mut dyn Output) {
-        let has_ended = self.overlay.as_deref().is_some_and(|overlay| overlay.roam.ended.contains_key(client));
+        let has_ended = self.overlay.roam.ended.contains_key(client);
         if has_ended {
             self.answer_ended(now, whom, client, out);
         } else {
@@ -255,9 +255,8 @@ impl Broker {
         place.given =
             Some(Box::new(GivenSession { to, epoch, since, went: None, asker, is_written: false, body: None }));
         self.record_place(now, index);
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.sessions_went += 1;
-        }
+        let overlay = &mut self.overlay;
+        overlay.stats.sessions_went += 1;
         match self.not_durable() {
             Some(last) => self.store.commit_queue.push(last, Wait::Gave { session: index, number }),
             None => self.has_given(now, index, number, out),

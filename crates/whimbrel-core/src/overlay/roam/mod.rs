@@ -286,7 +286,7 @@ impl Broker {
                 self.streams.name_host(*host, name);
             }
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if let Some(upto) = self.streams.last_end() {
             overlay.roam.past.record_end(Time::from_nanos(upto.0));
         }
@@ -302,7 +302,7 @@ impl Broker {
     /// everything by the others, if they have.
     fn record_brokers(&mut self, is_settled: bool) {
         let (has_log, write_queue) = (self.has_log(), &mut self.store.write_queue);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Overlay { net, roam, .. } = overlay;
         let is_other = |state: &&LinkState| state.host != net.host();
         for state in net.topology().states().filter(is_other) {
@@ -329,9 +329,8 @@ impl Broker {
 
     /// Another broker has told something of its sessions.
     fn record_known(&mut self, host: HostId) {
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.roam.forgotten.remove(&host);
-        }
+        let overlay = &mut self.overlay;
+        overlay.roam.forgotten.remove(&host);
     }
 
     /// A session ends: for a while it is known that it did.
@@ -339,7 +338,10 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         let Some(place) = session.memory.roam.take() else { return };
         let client = session.client_id.clone();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !self.overlay.is_open() {
+            return;
+        }
+        let overlay = &mut self.overlay;
         let roam = &mut overlay.roam;
         roam.given.remove(&client);
         if let Some((replica, _)) = place.copied.sent {
@@ -374,12 +376,11 @@ impl Broker {
         let sent = session.memory.roam.as_deref().and_then(|place| place.copied.sent);
         self.forget_place(index);
         self.sessions.get_mut(index).memory.roam = None;
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.roam.given.remove(&client);
-            if let Some((replica, _)) = sent {
-                overlay.roam.copying.forget_at(replica, &client);
-                overlay.set_once(now + copying::SOON, Due::Copy);
-            }
+        let overlay = &mut self.overlay;
+        overlay.roam.given.remove(&client);
+        if let Some((replica, _)) = sent {
+            overlay.roam.copying.forget_at(replica, &client);
+            overlay.set_once(now + copying::SOON, Due::Copy);
         }
         self.end(now, index, out);
         self.record_claim(now, &client);
@@ -387,7 +388,7 @@ impl Broker {
 
     /// Who can be reached has changed, perhaps; whether it has.
     pub(super) fn check_map(&mut self, now: Time, out: &mut dyn Output) -> bool {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let overlay = &mut self.overlay;
         let Overlay { net, roam, moves_sessions, .. } = overlay;
         let is_other = |state: &&LinkState| state.host != net.host() && net.routes().is_reachable(state.host);
         let others = net.topology().states().filter(is_other);
@@ -420,7 +421,7 @@ impl Broker {
     /// The brokers have been the same for a while: replicas are changed, and later everybody has
     /// been told everything.
     pub(super) fn check_replicas(&mut self, now: Time) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let roam = &mut overlay.roam;
         let (still, settled) = (roam.still_since + STILL, roam.still_since + SETTLED);
         if still > now {

@@ -176,14 +176,18 @@ impl Overlay {
     /// Whether something of a host may still come: there is a way to it, or this broker has just
     /// begun, or gone on after a standstill, and may not know of it yet.
     pub(crate) fn may_come_from(&self, now: Time, host: HostId) -> bool {
-        self.net.routes().is_reachable(host) || self.net.has_just_begun(now, SEEK_MAX)
+        // To a lone broker nothing comes, although it has just begun.
+        self.is_open() && (self.net.routes().is_reachable(host) || self.net.has_just_begun(now, SEEK_MAX))
     }
 }
 
 impl Broker {
     /// Who may have a client's session without anybody here knowing of it.
     pub(super) fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
-        let Some(overlay) = self.overlay.as_deref() else { return BTreeSet::new() };
+        if !self.overlay.is_open() {
+            return BTreeSet::new();
+        }
+        let overlay = &self.overlay;
         let has_ended = |host| self.streams.has_ended(host);
         let (own, roam) = (overlay.net.host(), &overlay.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk
@@ -196,7 +200,10 @@ impl Broker {
     /// that its replica had a copy: what is left here is older than that by as much. If nobody says
     /// that there is a copy, whoever had it was started again.
     pub(super) fn is_copied_and_away(&self, given: &GivenSession) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return false };
+        if !self.overlay.is_open() {
+            return false;
+        }
+        let overlay = &self.overlay;
         let Past { sets, .. } = &overlay.roam.past;
         let is_away = |set: &Set| is_away(&set.map, given.to, &overlay.roam.map, |host| self.streams.has_ended(host));
         let last = sets.iter().rev().find(|set| set.map.has(given.to));
@@ -207,7 +214,10 @@ impl Broker {
     /// Whether there are brokers that this one was only told of: what they have, others may know
     /// that have met them.
     pub(super) fn knows_strangers(&self) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return false };
+        if !self.overlay.is_open() {
+            return false;
+        }
+        let overlay = &self.overlay;
         let roam = &overlay.roam;
         let is_met = |host: HostId| roam.map.has(host) || roam.past.maps().any(|map| map.has(host));
         overlay.net.topology().hosts().any(|host| !is_met(host) && !self.streams.has_ended(host))
@@ -216,7 +226,7 @@ impl Broker {
     /// Whether there are brokers that cannot be reached.
     pub(super) fn is_any_away(&self) -> bool {
         let has_ended = |host| self.streams.has_ended(host);
-        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.past.away(&overlay.roam.map, has_ended))
+        self.overlay.roam.past.away(&self.overlay.roam.map, has_ended)
     }
 
     /// Whether a broker was started again while publishers of before may still go on, here or
@@ -226,7 +236,10 @@ impl Broker {
         if self.store.publishers.restarted_within(now, ENDED_LIFETIME) {
             return true;
         }
-        let Some(overlay) = self.overlay.as_deref() else { return false };
+        if !self.overlay.is_open() {
+            return false;
+        }
+        let overlay = &self.overlay;
         if overlay.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFETIME) {
             return true;
         }
@@ -247,10 +260,8 @@ impl Broker {
     /// ended.
     pub(in crate::overlay) fn record_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
         let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
-        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.moves_sessions) else {
-            return;
-        };
-        if !has_log || has_ended || overlay.roam.known.contains_key(&host) {
+        let overlay = &mut self.overlay;
+        if !overlay.moves_sessions || !has_log || has_ended || overlay.roam.known.contains_key(&host) {
             return;
         }
         overlay.roam.known.insert(host, 0);
@@ -262,7 +273,10 @@ impl Broker {
     /// Whether others are about to be known again: this broker has just begun, or gone on after a
     /// standstill, and what it has of sessions may be older than what they have.
     pub(super) fn awaits_others(&self, now: Time) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return false };
+        if !self.overlay.is_open() {
+            return false;
+        }
+        let overlay = &self.overlay;
         overlay.net.is_young(now) || overlay.net.has_just_begun(now, SEEK_MAX) && self.is_any_away()
     }
 }

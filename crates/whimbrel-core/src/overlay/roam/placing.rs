@@ -40,13 +40,12 @@ impl Broker {
             self.store.write_queue.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
             self.store.write_queue.seal();
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            if is_given {
-                overlay.roam.given.insert(client.clone(), 0);
-                overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
-            } else {
-                overlay.roam.given.remove(&client);
-            }
+        let overlay = &mut self.overlay;
+        if is_given {
+            overlay.roam.given.insert(client.clone(), 0);
+            overlay.set_once(now + settling::SETTLE_EVERY, Due::Settle);
+        } else {
+            overlay.roam.given.remove(&client);
         }
         self.record_changed(now, index, true);
         self.record_claim(now, &client);

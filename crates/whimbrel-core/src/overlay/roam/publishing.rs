@@ -96,11 +96,10 @@ impl Broker {
             }
             self.streams.early.push(index);
             after.iter().for_each(|after| self.ask_upto(now, after, out));
-            if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.stats.publishers_early += 1;
-                let after = after.iter().next().expect("there are some");
-                overlay.set_timer(since + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
-            }
+            let overlay = &mut self.overlay;
+            overlay.stats.publishers_early += 1;
+            let after = after.iter().next().expect("there are some");
+            overlay.set_timer(since + PREDECESSOR_MAX, Due::Predecessor(after.pubend));
         }
         if is_full {
             self.accept_early(now, index, out);
@@ -110,8 +109,8 @@ impl Broker {
 
     /// Whether what a publisher that has moved published before is still on its way here.
     pub(crate) fn must_still_keep(&self, now: Time, index: u32) -> bool {
-        let (place, overlay) = (self.sessions.get(index).memory.roam.as_deref(), self.overlay.as_deref());
-        let Some((place, overlay)) = place.zip(overlay) else { return false };
+        let overlay = &self.overlay;
+        let Some(place) = self.sessions.get(index).memory.roam.as_deref() else { return false };
         if fault!(self, PredecessorIgnored) {
             return false;
         }
@@ -133,9 +132,8 @@ impl Broker {
         place.waits = Waits { is_over: true, since: waits.since, ..Waits::default() };
         let after = place.after.clone();
         let is_met = !after.iter().any(|after| self.lacks(after));
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.stats.order_breaks += u64::from(!is_met);
-        }
+        let overlay = &mut self.overlay;
+        overlay.stats.order_breaks += u64::from(!is_met);
         if self.sessions.set_paused(index, Pause::Early, false).is_some() {
             out.resume(link);
         }
@@ -159,9 +157,10 @@ impl Broker {
     /// numbers are here, for wherever they go on.
     pub(crate) fn restore_publishers(&mut self, now: Time) {
         let (own, positions) = (self.streams.logged().host(), self.streams.logged().positions());
-        let Some(overlay) = self.overlay.as_deref_mut().filter(|overlay| overlay.moves_sessions) else {
+        let overlay = &mut self.overlay;
+        if !overlay.moves_sessions {
             return;
-        };
+        }
         for (client, numbered) in self.store.publishers.recent(now).take(ENDED_MAX) {
             // Whichever its last event was, it is not after this one.
             let binding = Streams::binding(Publisher::named(client).to_bits());
@@ -182,12 +181,11 @@ impl Broker {
 
     /// Sessions that ended long ago are forgotten.
     pub(super) fn forget_ended(&mut self, now: Time) {
-        while let Some(overlay) = self.overlay.as_deref_mut()
-            && let Some((at, _)) = overlay.roam.ended_by_age.first()
+        while let Some((at, _)) = self.overlay.roam.ended_by_age.first()
             && now.since(*at) >= ENDED_LIFETIME
-            && let Some((_, client)) = overlay.roam.ended_by_age.pop_first()
+            && let Some((_, client)) = self.overlay.roam.ended_by_age.pop_first()
         {
-            overlay.roam.ended.remove(&client);
+            self.overlay.roam.ended.remove(&client);
             self.record_claim(now, &client);
         }
     }

@@ -15,7 +15,6 @@ use super::seeking::ASK_AGAIN;
 use super::{Attachment, KnownClaim, Want};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
-use crate::overlay::Overlay;
 use crate::overlay::messages::Sender;
 use crate::stream::Streams;
 
@@ -41,7 +40,7 @@ impl Broker {
     /// asked.
     pub(super) fn has_stale_ids_here(&self, client: &str) -> bool {
         let place = self.sessions.find(client).map(|index| self.sessions.get(index).memory.roam.as_deref());
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
+        let ended = self.overlay.roam.ended.get(client);
         place.flatten().map_or(ended.is_some_and(|ended| ended.maybe_repeats), |place| place.maybe_repeats)
     }
 
@@ -49,7 +48,7 @@ impl Broker {
     /// takes whoever comes to it, and nobody here hears of that; and of one that has lost its disk
     /// nobody knows whom it had.
     pub(super) fn is_unsure_of(&self, number: u64) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return false };
+        let overlay = &self.overlay;
         let Some(search) = overlay.roam.searches.get(number) else { return false };
         let is_away = |known: &KnownClaim| !overlay.roam.map.has(known.host);
         // Who has nothing of what it was said to have has forgotten it.
@@ -88,7 +87,7 @@ impl Broker {
     /// Who may know more of what a client has published: while somebody is away nothing but marks
     /// helps, so only those are asked that have had it.
     fn whom_to_review(&mut self, now: Time, number: u64, is_unsure: bool) -> BTreeSet<HostId> {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return BTreeSet::new() };
+        let overlay = &mut self.overlay;
         let seek_max = overlay.seek_max();
         let (host, roam) = (overlay.net.host(), &overlay.roam);
         let search = roam.searches.get(number).filter(|search| search.arrival.is_some());
@@ -110,7 +109,7 @@ impl Broker {
 
     /// Asks again, and goes on in doubt if that takes too long.
     pub(super) fn review_on(&mut self, now: Time, number: u64, out: &mut dyn Output) {
-        let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
+        let seek_max = self.overlay.seek_max();
         let Some(search) = self.search(number) else { return };
         let waited = now.since(search.began);
         let SearchStage::Reviewing(review) = &mut search.stage else { return };
@@ -125,13 +124,13 @@ impl Broker {
 
     /// Who can be reached has changed.
     pub(super) fn check_reviews(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let is_review =
             |(number, stage): (u64, &SearchStage)| matches!(stage, SearchStage::Reviewing(_)).then_some(number);
         let all = overlay.roam.searches.iter().map(|(number, search)| (number, &search.stage));
         let all: Vec<u64> = all.filter_map(is_review).collect();
         for number in all {
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             let (searches, map) = (&mut overlay.roam.searches, &overlay.roam.map);
             let Some(SearchStage::Reviewing(review)) = searches.get_mut(number).map(|search| &mut search.stage) else {
                 continue;
@@ -169,7 +168,7 @@ impl Broker {
         if let Some(index) = self.searched(number).filter(|index| is_unsure && self.is_to_be_attached(number, *index)) {
             self.mark_stale_ids(index);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(search) = overlay.roam.searches.remove(number) else { return };
         place.connected_at = search.connected_at;
         let client = search.client;
@@ -205,7 +204,7 @@ impl Broker {
     /// it once, has been here since: each of its tags is known, and nobody would ask it to forget
     /// them.
     fn is_to_be_attached(&self, number: u64, index: u32) -> bool {
-        let search = self.overlay.as_deref().and_then(|overlay| overlay.roam.searches.get(number));
+        let search = self.overlay.roam.searches.get(number);
         !self.sessions.get(index).is_attached() || search.is_some_and(|search| search.arrival.is_some())
     }
 
@@ -237,7 +236,7 @@ impl Broker {
     /// what may have to come before it.
     fn last_published(&self, client: &str) -> PredecessorsBuf {
         let place = self.sessions.find(client).and_then(|index| self.sessions.get(index).memory.roam.as_deref());
-        let ended = self.overlay.as_deref().and_then(|overlay| overlay.roam.ended.get(client));
+        let ended = self.overlay.roam.ended.get(client);
         let known = place.map(Attachment::lasts).filter(|lasts| !lasts.is_empty());
         let known = known.or_else(|| ended.map(|ended| ended.lasts.clone())).unwrap_or_default();
         if !known.is_empty() || !self.store.publishers.has_published(client) {
@@ -250,7 +249,7 @@ impl Broker {
 
     /// Somebody says what a client has published there.
     pub(super) fn on_published(&mut self, now: Time, from: Sender, told: &Published, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let (host, searches) = (overlay.net.host(), &mut overlay.roam.searches);
         let Some(search) = searches.get_mut(told.number) else { return };
         let SearchStage::Reviewing(review) = &mut search.stage else { return };

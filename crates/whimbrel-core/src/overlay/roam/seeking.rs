@@ -34,13 +34,13 @@ const YOUNG_LOOK: Duration = Duration::from_millis(20);
 impl Broker {
     /// Whether a session has to be sought before a client can be attached.
     pub(crate) fn has_to_seek(&self, now: Time) -> bool {
-        self.overlay.as_deref().is_some_and(|overlay| overlay.has_company(now))
+        self.overlay.has_company(now)
     }
 
     /// A client has connected; it is attached when its session is here.
     pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut dyn Output) {
         let (connected_at, is_young) = (now.as_nanos(), self.awaits_others(now));
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let searches = &mut overlay.roam.searches;
         if let Some(&number) = searches.by_client.get(client) {
             if arrival.is_none() {
@@ -87,14 +87,14 @@ impl Broker {
     }
 
     pub(super) fn search_due(&mut self, number: u64, at: Time) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.roam.searches.due.insert((at, number));
         overlay.set_once(at, Due::Seek);
     }
 
     /// A connection that waits for its session has ended.
     pub(crate) fn stop_seeking(&mut self, now: Time, link: Link) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let searches = &mut overlay.roam.searches;
         let Some(&number) = searches.by_link.get(&link) else { return };
         searches.replace(number, None);
@@ -110,7 +110,7 @@ impl Broker {
     /// A search begins anew for another connection than that for which others were asked: it has
     /// another number, so what is still on its way does not count for it.
     pub(super) fn ask_anew(&mut self, now: Time, number: u64, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(mut search) = overlay.roam.searches.remove(number) else { return };
         search.is_outdated = false;
         let number = overlay.roam.searches.insert(search);
@@ -120,7 +120,7 @@ impl Broker {
 
     /// Asks who has a session.
     pub(super) fn ask_clerk(&mut self, now: Time, number: u64, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let Some(search) = roam.searches.get_mut(number) else { return };
         let clerk = roam.map.clerk(hash_of(&search.client)).map_or(host, |(clerk, _)| clerk);
@@ -142,7 +142,7 @@ impl Broker {
     }
 
     pub(super) fn search(&mut self, number: u64) -> Option<&mut Search> {
-        self.overlay.as_deref_mut()?.roam.searches.get_mut(number)
+        self.overlay.roam.searches.get_mut(number)
     }
 
     /// Asks a broker what it knows.
@@ -156,11 +156,11 @@ impl Broker {
     fn query_directory<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
         let own = self.own_claims(question.client);
         let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
-        let overlay = self.overlay.as_deref().expect("there are others");
+        let overlay = &self.overlay;
         let clerk = overlay.roam.map.clerk(hash_of(question.client)).map(|(clerk, _)| clerk);
         let is_clerk = clerk == Some(overlay.net.host());
         let knows_strangers = is_clerk && self.knows_strangers();
-        let overlay = self.overlay.as_deref_mut().expect("there are others");
+        let overlay = &mut self.overlay;
         let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
         let others = known.filter(|known| known.host != asker || asker == host);
@@ -189,13 +189,13 @@ impl Broker {
 
     /// Somebody answers what it knows.
     pub(super) fn on_found(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let host = overlay.net.host();
         self.found(now, (from.host, host), found, out);
     }
 
     fn found(&mut self, now: Time, (from, host): (HostId, HostId), found: &Found<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let roam = &mut overlay.roam;
         let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
         let Some(search) = roam.searches.get_mut(found.number) else { return };
@@ -246,7 +246,7 @@ impl Broker {
 
     /// Asks who may have it, and could not be asked, and can be by now; whether there is somebody.
     pub(super) fn ask_who_came_back(&mut self, now: Time, number: u64, out: &mut dyn Output) -> bool {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return false };
+        let overlay = &mut self.overlay;
         let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let Some(search) = roam.searches.all.get_mut(&number) else { return false };
         let is_new = |other: &&HostId| **other != host && roam.map.has(**other) && !search.heard.contains(*other);
@@ -262,7 +262,7 @@ impl Broker {
     /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those
     /// that cannot answer.
     pub(super) fn check_searches(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let roam = &overlay.roam;
         let begins_anew = |search: &Search| match &search.stage {
             SearchStage::Young | SearchStage::Reviewing(_) => false,
@@ -286,10 +286,10 @@ impl Broker {
     pub(in crate::overlay) fn seek_on(&mut self, now: Time, out: &mut dyn Output) {
         self.seek_orphans(now, out);
         self.forget_ended(now);
-        let Some(seek_max) = self.overlay.as_deref_mut().map(Overlay::seek_max) else { return };
+        let seek_max = self.overlay.seek_max();
         loop {
             let is_young = self.awaits_others(now);
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             let Some(&(at, number)) = overlay.roam.searches.due.first() else { return };
             if at > now {
                 return overlay.set_once(at, Due::Seek);

@@ -41,7 +41,7 @@ impl Broker {
         self.tell_voided(now, out);
         let taken = self.unsafe_taken().into_iter();
         let mut asked: Vec<_> = taken.map(|(client, has_it)| (client, ASK_CLERK_AFTER, Some(has_it))).collect();
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let given: Vec<Box<str>> =
             turn(&roam.given, &roam.turns.given).map(|(client, _)| client.clone()).take(SETTLE_MAX).collect();
@@ -89,7 +89,10 @@ impl Broker {
         if let Some(given) = place.and_then(|place| place.given.as_deref()) {
             return Some((given.to, given.epoch));
         }
-        let overlay = self.overlay.as_deref()?;
+        if !self.overlay.is_open() {
+            return None;
+        }
+        let overlay = &self.overlay;
         overlay.roam.copies.get(client)?.void
     }
 
@@ -103,8 +106,7 @@ impl Broker {
                 Err(newer) => outdated.push(newer.claim(claim.client)),
             }
         }
-        let host = self.overlay.as_deref().map(|overlay| overlay.net.host());
-        if host == Some(from.host) {
+        if self.overlay.net.host() == from.host {
             self.on_settled(now, &settled, out);
             return self.on_outdated(now, &outdated, out);
         }
@@ -121,7 +123,10 @@ impl Broker {
     /// # Errors
     /// Somebody else has it by now.
     fn is_safe(&self, claim: &Claim<'_>) -> Result<bool, KnownClaim> {
-        let Some(overlay) = self.overlay.as_deref() else { return Ok(false) };
+        if !self.overlay.is_open() {
+            return Ok(false);
+        }
+        let overlay = &self.overlay;
         let host = overlay.net.host();
         if let Some(index) = self.sessions.find(claim.client)
             && let Some(place) = self.sessions.get(index).memory.roam.as_deref()
@@ -164,7 +169,10 @@ impl Broker {
         if fault!(self, SettledAtOnce) {
             return true;
         }
-        let (session, Some(overlay)) = (self.sessions.get(index), self.overlay.as_deref()) else { return true };
+        let (session, overlay) = (self.sessions.get(index), &self.overlay);
+        if !overlay.is_open() {
+            return true;
+        }
         let Some(place) = session.memory.roam.as_deref() else { return false };
         let replica = self.ranked_replica(index);
         if session.is_persistent() && replica.is_some() && place.replica().is_none() {
@@ -191,7 +199,7 @@ impl Broker {
 
     /// The own interest has a version that has all sessions which have come.
     pub(in crate::overlay) fn name_roaming(&mut self, version: u64) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         for client in core::mem::take(&mut overlay.roam.unnamed) {
             let Some(index) = self.sessions.find(&client) else { continue };
             if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
@@ -220,16 +228,15 @@ impl Broker {
                 }
                 continue;
             }
-            if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.roam.copies.remove(claim.client);
-            }
+            let overlay = &mut self.overlay;
+            overlay.roam.copies.remove(claim.client);
             self.record_claim(now, claim.client);
         }
     }
 
     /// Whether a client's session is being sought here.
     fn is_sought(&self, client: &str) -> bool {
-        self.overlay.as_deref().is_some_and(|overlay| overlay.roam.searches.of_client(client).is_some())
+        self.overlay.roam.searches.of_client(client).is_some()
     }
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when
@@ -238,7 +245,7 @@ impl Broker {
         let newer = if fault!(self, NewerIgnored) { &[] } else { newer };
         for claim in newer {
             let known = KnownClaim::of(claim);
-            let Some(overlay) = self.overlay.as_deref_mut() else { return };
+            let overlay = &mut self.overlay;
             let host = overlay.net.host();
             if claim.host != host {
                 overlay.roam.takeover.record_elsewhere(claim.client, (claim.host, claim.epoch));
@@ -266,9 +273,8 @@ impl Broker {
             if self.waits_for_client(now, claim.client, || Want::outdated(claim.client, known), out) {
                 continue;
             }
-            if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.stats.sessions_outdated += 1;
-            }
+            let overlay = &mut self.overlay;
+            overlay.stats.sessions_outdated += 1;
             self.let_go_of_client(now, index, out);
             // It may have ended with its connection.
             let Some(index) = self.sessions.find(claim.client) else { continue };

@@ -140,7 +140,7 @@ impl Broker {
     /// A broker has ended: what it told of its sessions means nothing any more, and those of which
     /// there are copies here are taken over.
     pub(in crate::overlay) fn adopt_from(&mut self, now: Time, host: HostId) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let roam = &mut overlay.roam;
         roam.directory.forget_host(host);
         let has_forgotten = roam.forgotten.remove(&host);
@@ -165,9 +165,8 @@ impl Broker {
     /// Sessions whose owner has ended, and of which there are copies here, are sought: perhaps
     /// somebody has a later state.
     pub(super) fn seek_orphans(&mut self, now: Time, out: &mut dyn Output) {
-        while let Some(overlay) = self.overlay.as_deref_mut()
-            && !overlay.roam.takeover.orphans.is_empty()
-        {
+        while !self.overlay.roam.takeover.orphans.is_empty() {
+            let overlay = &mut self.overlay;
             if overlay.roam.searches.len() >= ORPHANS_MAX {
                 return overlay.set_once(now + ASK_AGAIN, Due::Seek);
             }
@@ -180,7 +179,7 @@ impl Broker {
     /// Whoever was asked for the session of a broker that has ended has it, or has ended it, under
     /// that epoch: the copy here is of no use, and goes when it is safe there.
     pub(super) fn record_holder(&mut self, now: Time, client: &str, has_it: (HostId, u64)) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.roam.takeover.record_elsewhere(client, has_it);
         if let Some(copy) = overlay.roam.copies.get_mut(client).filter(|copy| copy.epoch <= has_it.1) {
             copy.void = Some(has_it);
@@ -190,7 +189,7 @@ impl Broker {
 
     /// Tells others that all is safe which was here of the sessions of brokers that have ended.
     pub(super) fn tell_taken(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let is_open = |one: &Adopting| one.told < TOOK_TIMES || !one.late.is_empty();
         if !overlay.roam.takeover.taking.iter().any(is_open) {
             return;
@@ -223,7 +222,7 @@ impl Broker {
             self.on_taken_over(now, one.owner, host);
         }
         let most = self.sessions.limits.session_expiry_max;
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let takeover = &mut overlay.roam.takeover;
         taking.append(&mut takeover.taking);
         takeover.taking = taking;
@@ -242,7 +241,10 @@ impl Broker {
     /// How a client's session stands. Until the own holds of whoever has it are known to others,
     /// what they keep for the broker that has ended is all that is held for it.
     fn outlook(&self, client: &str, elsewhere: Option<(HostId, u64)>) -> Outlook {
-        let Some(overlay) = self.overlay.as_deref() else { return Outlook::Safe };
+        if !self.overlay.is_open() {
+            return Outlook::Safe;
+        }
+        let overlay = &self.overlay;
         let roam = &overlay.roam;
         if roam.searches.of_client(client).is_some() || roam.takeover.orphans.contains(client) {
             return Outlook::Unsafe;
@@ -267,7 +269,6 @@ impl Broker {
     pub(super) fn unsafe_taken(&mut self) -> Vec<(Box<str>, (HostId, u64))> {
         let Broker { overlay, streams, .. } = self;
         let is_gone = |host: HostId| streams.has_ended(host);
-        let Some(overlay) = overlay.as_deref_mut() else { return Vec::new() };
         let Roam { takeover, copies, .. } = &mut overlay.roam;
         let mut all = Vec::new();
         for one in &mut takeover.taking {
@@ -286,7 +287,7 @@ impl Broker {
     /// A session is safe where it is by now: whoever had it and has ended does not need anything
     /// for it.
     pub(super) fn record_taken_over(&mut self, claim: &Claim<'_>) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Roam { copies, takeover, .. } = &mut overlay.roam;
         let of_copy = copies.get(claim.client).map(|copy| copy.void.map_or(copy.epoch, |(_, epoch)| epoch));
         for one in &mut takeover.taking {

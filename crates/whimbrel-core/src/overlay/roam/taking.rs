@@ -25,9 +25,8 @@ impl Broker {
             }
             let taken = self.take_copy(now, (from.host, principals.get(&place).copied()), &mut bytes);
             let Some((client, is_taken, is_news)) = taken else {
-                if let Some(overlay) = self.overlay.as_deref_mut() {
-                    overlay.net.refuse_message();
-                }
+                let overlay = &mut self.overlay;
+                overlay.net.refuse_message();
                 return;
             };
             if !is_taken && lacking.len() < LIST_MAX {
@@ -54,14 +53,14 @@ impl Broker {
         (owner, principal): (HostId, Option<&str>),
         bytes: &mut ByteReader<'a>,
     ) -> Option<(&'a str, bool, bool)> {
-        let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
+        let copies = &mut self.overlay.roam.copies;
         let (client, form) = (bytes.text()?, bytes.u8()?);
         if form == GONE {
             let its = copies.get(client).filter(|copy| copy.owner == owner);
             let its = its.map(|copy| copy.void.unwrap_or((owner, copy.epoch)));
             if let Some(has_it) = its {
                 copies.remove(client);
-                self.overlay.as_deref_mut()?.roam.takeover.record_elsewhere(client, has_it);
+                self.overlay.roam.takeover.record_elsewhere(client, has_it);
             }
             return Some((client, true, its.is_some()));
         }
@@ -79,7 +78,7 @@ impl Broker {
             if fault!(self, CopyStale) {
                 return Some((client, true, false));
             }
-            let copies = &mut self.overlay.as_deref_mut()?.roam.copies;
+            let copies = &mut self.overlay.roam.copies;
             let told = (version, moving, among.as_ref());
             return Some((client, copies.change(now, client, (owner, epoch, since), told), false));
         }
@@ -112,7 +111,7 @@ impl Broker {
 
     /// Takes a whole copy unless there is a later one; whether its clerk is to be told.
     fn put_whole(&mut self, client: &str, mut copy: SessionCopy) -> Option<bool> {
-        let overlay = self.overlay.as_deref_mut()?;
+        let overlay = &mut self.overlay;
         let copies = &mut overlay.roam.copies;
         let known = copies.get(client).map(|copy| (copy.epoch, copy.version, copy.owner));
         if known.is_some_and(|(known, before, _)| (known, before) > (copy.epoch, copy.version)) {

@@ -103,14 +103,20 @@ impl Telling {
 impl Broker {
     /// What this broker has of a client's session has changed: its clerk is told.
     pub(super) fn record_claim(&mut self, now: Time, client: &str) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !self.overlay.is_open() {
+            return;
+        }
+        let overlay = &mut self.overlay;
         let clerk = overlay.roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
         self.record_claim_of(now, client, clerk);
     }
 
     /// The same, if it is known who that is.
     fn record_claim_of(&mut self, now: Time, client: &str, clerk: Option<HostId>) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !self.overlay.is_open() {
+            return;
+        }
+        let overlay = &mut self.overlay;
         let roam = &mut overlay.roam;
         match clerk {
             Some(clerk) if clerk != overlay.net.host() => {
@@ -130,7 +136,7 @@ impl Broker {
     pub(in crate::overlay) fn tell_claims(&mut self, now: Time, out: &mut dyn Output) {
         let has_walked = self.walk(now);
         self.tell_own(now, out);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let host = overlay.net.host();
         let roam = &mut overlay.roam;
         let others: Vec<HostId> = roam.map.hosts().filter(|other| *other != host).collect();
@@ -140,7 +146,7 @@ impl Broker {
         for to in others {
             is_all_told &= self.tell_page(now, to, has_walked, out);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if !has_walked {
             overlay.set_once(now, Due::Tell);
         } else if !is_all_told {
@@ -150,7 +156,7 @@ impl Broker {
 
     /// This broker is the clerk of some of its own sessions.
     fn tell_own(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let host = overlay.net.host();
         let Some(pages) = overlay.roam.telling.to.remove(&host) else { return };
         for client in pages.dirty {
@@ -163,7 +169,10 @@ impl Broker {
 
     /// Tells a clerk the next page; whether it has been told everything.
     fn tell_page(&mut self, now: Time, to: HostId, has_walked: bool, out: &mut dyn Output) -> bool {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return true };
+        if !self.overlay.is_open() {
+            return true;
+        }
+        let overlay = &mut self.overlay;
         let map = overlay.roam.map.hash();
         let patience = overlay.net.answered_within(to, TELL_AGAIN);
         let pages = overlay.roam.telling.to.entry(to).or_default();
@@ -212,14 +221,14 @@ impl Broker {
         let claims = known.iter().map(|(client, known)| known.claim(client)).collect();
         let told = BrokerMessage::Claims(Claims { page: page.number, map: page.map, claims });
         self.send_to(now, to, (&told, false), out);
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.roam.telling.to.entry(to).or_default().open = Some(Page { at: now, ..page });
     }
 
     /// What a new clerk is told of a client: what this broker has, and what it knows of those that
     /// cannot tell it.
     fn claims_to_tell(&self, client: &str) -> Vec<KnownClaim> {
-        let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
+        let overlay = &self.overlay;
         let (host, roam) = (overlay.net.host(), &overlay.roam);
         let mut claims = self.own_claims(client);
         if claims.is_empty() {
@@ -231,7 +240,10 @@ impl Broker {
 
     /// Looks for whom the brokers' change concerns; whether that is done.
     fn walk(&mut self, now: Time) -> bool {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return true };
+        if !self.overlay.is_open() {
+            return true;
+        }
+        let overlay = &mut self.overlay;
         let Some(mut walk) = overlay.roam.telling.walk.take() else { return true };
         let mut seen: Vec<Box<str>> = Vec::new();
         let (mut moved, mut alone, places) = (Vec::new(), Vec::new(), self.sessions.places());
@@ -279,12 +291,11 @@ impl Broker {
                 self.check_replica(now, index, (old, (map.hash(), leading.replica(own))));
             }
         }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            let telling = &mut overlay.roam.telling;
-            match is_through {
-                true => telling.leaders = walk.turnover.end(),
-                false => telling.walk = Some(walk),
-            }
+        let overlay = &mut self.overlay;
+        let telling = &mut overlay.roam.telling;
+        match is_through {
+            true => telling.leaders = walk.turnover.end(),
+            false => telling.walk = Some(walk),
         }
         for index in alone {
             // It began when there was no other broker.
@@ -298,7 +309,7 @@ impl Broker {
 
     /// Other brokers tell what they have.
     pub(super) fn on_claims(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let map = &overlay.roam.map;
         // Of itself each knows best; of others only those are told of that cannot be asked.
         let is_told = |claim: &&Claim<'_>| claim.host == from.host || !map.has(claim.host);
@@ -308,7 +319,7 @@ impl Broker {
         if is_news {
             self.record_known(from.host);
         }
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if claims.map != 0 {
             overlay.roam.directory.sync(from.host, claims.map);
             overlay.roam.forgotten.remove(&from.host);
@@ -318,7 +329,7 @@ impl Broker {
 
     /// Notes what brokers have, and tells those who have something that is void by now.
     fn file(&mut self, now: Time, claims: &[Claim<'_>], out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let mut of_host: BTreeMap<HostId, Vec<Claim<'_>>> = BTreeMap::new();
         for (whom, client, newer) in overlay.roam.directory.take(claims) {
             of_host.entry(whom).or_default().push(newer.claim(client));
@@ -330,7 +341,7 @@ impl Broker {
 
     /// Tells again who has something that is void, until it says that it has it no more.
     pub(super) fn tell_voided(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let roam = &mut overlay.roam;
         let own = overlay.net.host();
         let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
@@ -350,7 +361,7 @@ impl Broker {
     }
 
     fn tell_outdated(&mut self, now: Time, of_host: BTreeMap<HostId, Vec<Claim<'_>>>, out: &mut dyn Output) {
-        let Some(host) = self.overlay.as_deref().map(|overlay| overlay.net.host()) else { return };
+        let host = self.overlay.net.host();
         for (whom, claims) in of_host {
             if whom == host {
                 self.on_outdated(now, &claims, out);
@@ -365,7 +376,7 @@ impl Broker {
 
     /// A page was taken.
     pub(super) fn page_taken(&mut self, now: Time, from: Sender, page: u64) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         let Some(pages) = overlay.roam.telling.to.get_mut(&from.host) else { return };
         if let Some(taken) = pages.open.take_if(|open| open.number == page) {
             if taken.map != 0 {

@@ -99,10 +99,9 @@ impl Broker {
             return;
         }
         let place = session.filter(|session| session.is_attached()).and_then(|session| session.memory.roam.as_deref());
-        if place.is_some_and(|place| place.connected_at > successor.left.as_nanos())
-            && let Some(host) = self.overlay.as_deref().map(|overlay| overlay.net.host())
-        {
+        if place.is_some_and(|place| place.connected_at > successor.left.as_nanos()) {
             // The client has come here since it connected there.
+            let host = self.overlay.net.host();
             return self.say_gave(now, (successor.from.host, successor.number), (host, 0, 0), out);
         }
         self.give_to(now, client, successor, out);

@@ -66,10 +66,8 @@ impl Broker {
         if !is_news {
             return;
         }
-        if taken.answer == MembersAnswer::OtherSelector
-            && let Some(overlay) = self.overlay.as_deref_mut()
-        {
-            overlay.stats.shares_refused += 1;
+        if taken.answer == MembersAnswer::OtherSelector {
+            self.overlay.stats.shares_refused += 1;
         }
         if self.groups.is_served_elsewhere(id) {
             self.leave_previous_home(now, id, out);
@@ -98,9 +96,8 @@ impl Broker {
             return;
         }
         let Some(event) = event_of(now, hand) else {
-            if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.net.refuse_message();
-            }
+            let overlay = &mut self.overlay;
+            overlay.net.refuse_message();
             return;
         };
         let visit = self.groups.visit_mut(id).expect("it was looked at");

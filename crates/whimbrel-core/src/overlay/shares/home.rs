@@ -16,9 +16,8 @@ impl Broker {
         let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());
         let selector = members.selector.map(Selector::parse_canonical).transpose();
         let (true, Ok(selector)) = (is_shared, selector) else {
-            if let Some(overlay) = self.overlay.as_deref_mut() {
-                overlay.net.refuse_message();
-            }
+            let overlay = &mut self.overlay;
+            overlay.net.refuse_message();
             return;
         };
         let known = self.groups.find(members.text);

@@ -22,7 +22,7 @@ pub(crate) const STILL: Duration = Duration::from_secs(2);
 impl Broker {
     /// Updates the candidates if other brokers can be reached than before.
     pub(in super::super) fn check_candidates(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         overlay.net.ways();
         let others = overlay.net.topology().states().filter(|state| state.host != overlay.net.host());
         // A home's session moves as those of clients do.
@@ -44,7 +44,10 @@ impl Broker {
 
     /// The broker that is to be the home; `None` if that is not known yet.
     fn choice(&self, now: Time, text: &str) -> Option<HostId> {
-        let overlay = self.overlay.as_deref()?;
+        if !self.overlay.is_open() {
+            return None;
+        }
+        let overlay = &self.overlay;
         if overlay.net.is_young(now) {
             None
         } else {
@@ -54,8 +57,7 @@ impl Broker {
 
     /// Whether this broker is to be the home.
     pub(super) fn is_chosen(&self, now: Time, text: &str) -> bool {
-        self.choice(now, text)
-            .is_some_and(|host| self.overlay.as_deref().is_some_and(|overlay| overlay.net.host() == host))
+        self.choice(now, text).is_some_and(|host| self.overlay.net.host() == host)
     }
 
     /// The shared subscription written as `text`. A new one gets its home.
@@ -65,7 +67,7 @@ impl Broker {
         }
         let id = self.groups.find_or_create(text);
         let now = self.now;
-        if self.overlay.is_some() && !self.is_chosen(now, text) {
+        if self.overlay.is_open() && !self.is_chosen(now, text) {
             self.groups.set_home(id, false);
             self.groups.begin_visit(id).home = self.choice(now, text);
             self.groups.brokers.is_unsettled = true;
@@ -77,7 +79,7 @@ impl Broker {
     /// Checks the homes of existing shared subscriptions when the overlay is opened.
     pub(in super::super) fn open_shares(&mut self, now: Time) {
         self.groups.post.begin(now);
-        let is_young = self.overlay.as_deref().is_some_and(|overlay| overlay.net.is_young(now));
+        let is_young = self.overlay.net.is_young(now);
         for id in self.groups.ids().filter(|_| is_young) {
             if self.groups.own(id).is_none() {
                 self.leave_index_of(id);
@@ -92,7 +94,7 @@ impl Broker {
 
     /// Changes homes that are not the choice.
     pub(super) fn settle_homes(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref() else { return };
+        let overlay = &self.overlay;
         let (host, is_young) = (overlay.net.host(), overlay.net.is_young(now));
         let brokers = &mut self.groups.brokers;
         if is_young || !brokers.is_unsettled {
@@ -191,7 +193,7 @@ impl Broker {
     /// Waits until the other brokers know of the interest.
     pub(crate) fn count_anew(&mut self, id: u32) {
         let now = self.now;
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         if overlay.net.topology().len() > 1 {
             overlay.net.tell_interest_soon(now);
             self.groups.set_counting(id, Counting::Next(now + CONFIRM_MAX));
@@ -229,7 +231,10 @@ impl Broker {
     }
 
     fn is_known_to(&self, hosts: &[HostId], version: u64, is_durable: bool) -> bool {
-        let Some(overlay) = self.overlay.as_deref() else { return true };
+        if !self.overlay.is_open() {
+            return true;
+        }
+        let overlay = &self.overlay;
         let is_granted = |host| !is_durable || overlay.logs.received.is_granted(host, version);
         hosts.iter().all(|host| is_granted(*host) && has_confirmed(&self.streams, *host, version))
     }

@@ -71,7 +71,10 @@ impl Brokers {
 impl Broker {
     /// Schedules a check of shared subscriptions.
     pub(super) fn share_soon(&mut self, now: Time) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        if !self.overlay.is_open() {
+            return;
+        }
+        let overlay = &mut self.overlay;
         if !core::mem::replace(&mut self.groups.brokers.is_due, true) {
             overlay.set_timer(now + CHECK_EVERY, Due::Share);
         }

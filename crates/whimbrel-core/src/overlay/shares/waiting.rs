@@ -11,11 +11,11 @@ use crate::store::Key;
 impl Broker {
     /// Answers the requests whose homes have answered, or whose time is over.
     pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut dyn Output) {
-        let Some(overlay) = self.overlay.as_deref_mut() else { return };
+        let overlay = &mut self.overlay;
         for waiter in core::mem::take(&mut overlay.waiting.sharing) {
             let is_copied = self.is_copied(now, waiter.what.index, waiter.copied);
             if waiter.due > now && (self.waits_for_home(&waiter) || !is_copied) {
-                self.overlay.as_deref_mut().expect("it was there").waiting.sharing.push(waiter);
+                self.overlay.waiting.sharing.push(waiter);
             } else {
                 let is_written = self.store.write_queue.last() <= self.store.commit_queue.committed();
                 self.answer_made(now, waiter, is_written, out);
