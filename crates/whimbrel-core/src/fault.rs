@@ -12,8 +12,8 @@ use whimbrel_wire::Dest;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::remote::Learnt;
 use crate::session::Publication;
+use crate::stream::Learnt;
 
 /// Whether a fault is built in, as in `fault!(self, SkipNack)`. The first argument has a field of
 /// type [`Faults`] named `faults`, the second is a variant of `Mutant`.

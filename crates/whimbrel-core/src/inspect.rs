@@ -304,7 +304,7 @@ impl Broker {
             behind,
             in_flight: session.inflight.len(),
             waiting: session.load() - session.inflight.len(),
-            place: self.place_info(session),
+            place: self.overlay.place_info(session),
         }
     }
 

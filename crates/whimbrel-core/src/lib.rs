@@ -17,7 +17,6 @@ extern crate self as whimbrel_core;
 #[macro_use]
 mod fault;
 
-mod accept;
 mod api;
 mod broker;
 pub mod cache;
@@ -29,8 +28,6 @@ mod cursor;
 mod inspect;
 mod lazy;
 pub mod overlay;
-mod publish;
-mod remote;
 mod retained;
 mod route;
 mod session;

@@ -1,6 +1,6 @@
 //! A cursor whose client has left stands at one tick in most streams.
 //!
-//! Each stream moves at least once in [`QUIET_MAX`](crate::overlay::QUIET_MAX), so the position of
+//! Each stream moves at least once in [`QUIET_MAX`](crate::stream::QUIET_MAX), so the position of
 //! a cursor whose client leaves now is another tick for each stream, and for each moment. But
 //! between the low watermark, which all streams have passed, and that position there are mostly no
 //! events that the cursor wants or has had. So it stands as well at the watermark, and takes no

@@ -92,7 +92,7 @@ pub(crate) struct AwaitedBrokers {
     pub(super) returned: Vec<Returned>,
     /// A broker has confirmed a later version, or a version was named, since `returned` was last
     /// checked.
-    pub(super) is_told_more: bool,
+    pub(crate) is_told_more: bool,
     /// Brokers that did not confirm in time: no request waits for them until they do.
     late: BTreeSet<HostId>,
     /// A broker that the first entry still waited for when all brokers were last checked. The
@@ -429,7 +429,7 @@ impl Overlay {
     }
 
     /// Ends the lateness of a broker that has now confirmed all it should.
-    pub(super) fn record_told(&mut self, streams: &Sources, host: HostId) {
+    pub(crate) fn record_told(&mut self, streams: &Sources, host: HostId) {
         if self.waiting.late.contains(&host) && self.has_told(streams, host) {
             self.waiting.late.remove(&host);
         }

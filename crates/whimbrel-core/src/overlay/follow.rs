@@ -259,7 +259,7 @@ impl Broker {
         let overlay = &mut self.overlay;
         overlay.net.forget(host);
         overlay.waiting.forget_host(host);
-        self.remove_destination(host);
+        self.overlay.remove_destination(host, &mut self.router);
         // If it returns, its events since then are asked for under the interest at that time.
         self.settle_all(host);
     }

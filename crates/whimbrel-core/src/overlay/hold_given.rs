@@ -11,7 +11,6 @@ use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_selector::TopicFilter;
 use whimbrel_wire::{BrokerMessage, GrantedStream, HoldGrant, HoldReport};
 
-use super::destinations::understood;
 use super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
@@ -20,6 +19,7 @@ use crate::store::{
     BatchNo, HOLDS_GIVEN_MAX, HeldInterest, HeldInterestRecord, HoldGiven, HoldRecord, InterestKey, Key, MapValue, OWN,
     OwnTicks, RestoredHolds, Wait,
 };
+use crate::stream::destinations::understood;
 
 /// The interval at which an unchanged report is written nevertheless: the time of the last report
 /// counts.
@@ -28,7 +28,7 @@ const HOLD_WRITTEN_EVERY: core::time::Duration = core::time::Duration::from_secs
 impl Broker {
     /// Adopts the durable part of another broker's changed interest: matching events are logged
     /// from now on, and the broker is told when that is durable.
-    pub(super) fn hold_for(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
+    pub(crate) fn hold_for(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
         let overlay = &self.overlay;
         let Some(known) = overlay.net.interest_of(host) else { return };
         let version = known.version;

@@ -351,7 +351,10 @@ impl Broker {
         if !is_counted {
             return overlay.report_at(now + COUNT_PAUSE);
         }
-        self.assure_remote(now);
+        let max_retain = self.sessions.limits.max_retain;
+        if max_retain.is_some_and(|max| self.store.release.remote.is_assurance_due(now, max)) {
+            self.begin_round();
+        }
         let overlay = &mut self.overlay;
         let is_needed = overlay.net.own_interest().has_durable();
         let others: Vec<HostId> = overlay.net.topology().hosts().filter(|host| *host != overlay.net.host()).collect();

@@ -1,13 +1,26 @@
-//! Inspection of links, brokers and interests. The path of single events is in `traces`.
+//! Inspection of the overlay: links, brokers, interests, memory by kind of content, and the path of
+//! single events.
+//!
+//! A trace is lines of text. Each is a number, a space, and a step: the number is microseconds
+//! since the first step that is recorded of the event at that broker. Lines that say for which
+//! broker and why an event was sent have no number.
 
+use core::fmt::Write;
+use core::ops::ControlFlow;
 use core::time::Duration;
 
-use whimbrel_event::{HostId, LatencyHistogram, Time};
+use whimbrel_event::{EventId, HostId, LatencyHistogram, Tick, Time};
+use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::{LinkCounters, Peer};
+use whimbrel_net::topology::{LinkState, Neighbour};
+use whimbrel_net::traces::TraceStep;
 
-use super::{Overlay, OverlayStats};
+use super::RoamGauges;
+use super::{Due, Overlay, OverlayStats};
 use crate::api::PeerLink;
 use crate::broker::Broker;
+use crate::cache::{CacheItem, PartitionSet};
+use crate::stream::destinations::Destination;
 
 /// Most brokers that are named as not having the present interest in force.
 const NAMES_MAX: usize = 64;
@@ -98,6 +111,11 @@ impl Broker {
         let overlay = &self.overlay;
         let stats = || OverlayStats { net: overlay.net.stats().clone(), ..overlay.stats.clone() };
         overlay.is_open().then(stats)
+    }
+
+    /// The numbers of sessions that move, if there is an overlay.
+    pub fn roam_gauges(&self) -> Option<RoamGauges> {
+        self.overlay.is_open().then(|| self.overlay.roam_gauges())
     }
 
     /// The name by which other brokers know this one, if there is an overlay.
@@ -197,5 +215,187 @@ impl Broker {
             *host != overlay.net.host() && overlay.net.routes().is_reachable(*host) && !is_told
         };
         overlay.net.topology().hosts().filter(is_late).take(NAMES_MAX).map(|host| overlay.net.name_of(host)).collect()
+    }
+}
+
+/// Estimate of the bytes that a map or a set needs for each entry beside the entry itself.
+const OF_MAP: usize = 16;
+
+/// The size of one kind of content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OverlaySize {
+    /// The kind.
+    pub what: &'static str,
+    /// The number of entries.
+    pub entries: usize,
+    /// Bytes of the entries: what their types and lengths tell, without the overhead of the
+    /// allocator.
+    pub bytes: usize,
+}
+
+fn of_entry(entry: &InterestValue) -> usize {
+    size_of::<InterestValue>() + entry.filter.len() + entry.selector.as_ref().map_or(0, |selector| selector.len())
+}
+
+fn of_state(state: &LinkState) -> usize {
+    let addresses: usize = state.addresses.iter().map(|address| size_of::<Box<str>>() + address.len()).sum();
+    let previous = state.previous.len() * size_of::<whimbrel_wire::PreviousIdentity>();
+    size_of::<LinkState>()
+        + state.name.len()
+        + addresses
+        + state.neighbours.len() * size_of::<Neighbour>()
+        + previous
+        + state.later.len()
+}
+
+impl Broker {
+    /// The sizes of the overlay's contents by kind; empty if there is no overlay. The index of
+    /// other brokers' interests is not included: it is part of the index of subscriptions.
+    pub fn overlay_sizes(&self) -> Vec<OverlaySize> {
+        if !self.overlay.is_open() {
+            return Vec::new();
+        }
+        let overlay = &self.overlay;
+        let mut sizes = overlay.sizes();
+        let (entries, bytes) = self.streams.size();
+        sizes.push(OverlaySize { what: "streams", entries, bytes });
+        let (entries, bytes) = self.cursors.size(self.store.bases.all());
+        sizes.push(OverlaySize { what: "positions of subscriptions", entries, bytes });
+        sizes
+    }
+
+    /// The number of brokers that can be reached, this one included.
+    pub fn brokers_reached(&self) -> usize {
+        if !self.overlay.is_open() {
+            return 0;
+        }
+        let overlay = &self.overlay;
+        overlay
+            .net
+            .topology()
+            .hosts()
+            .filter(|host| *host == overlay.net.host() || overlay.net.routes().is_reachable(*host))
+            .count()
+    }
+
+    /// The cost of the best path to a broker, microseconds, if there is one.
+    pub fn way_us(&self, host: HostId) -> Option<u64> {
+        self.overlay.net.routes().cost_us(host)
+    }
+
+    /// Whether the topology has a link between two brokers.
+    pub fn are_linked(&self, one: HostId, other: HostId) -> bool {
+        self.overlay.net.topology().link(one, other).is_some()
+    }
+}
+
+impl Overlay {
+    fn sizes(&self) -> Vec<OverlaySize> {
+        let size = |what, entries, bytes| OverlaySize { what, entries, bytes };
+        let states = self.net.topology().states().map(|state| of_state(state) + 4 * OF_MAP).sum();
+        let known = self.net.interests();
+        let entries: usize = known.clone().map(|known| known.entries.len()).sum();
+        let told = known.flat_map(|known| known.entries.values()).map(|entry| of_entry(entry) + OF_MAP).sum::<usize>();
+        let served: usize = self.destinations.iter().map(|one| one.entries().count()).sum();
+        let of_one = |one: &Destination| one.entries().map(|entry| of_entry(entry) + 2 * OF_MAP).sum::<usize>();
+        let destinations = self.destinations.iter().map(|one| size_of::<Destination>() + of_one(one)).sum();
+        let pending = self.net.neighbours().map(|peer| peer.pending.len());
+        let pending: usize = pending.sum();
+        let (ways, of_ways) = self.net.routes().size();
+        let (sessions, of_sessions) = self.roam.size();
+        let timers = self.timers.len() + self.net.deadlines();
+        vec![
+            size("link states", self.net.topology().len(), states),
+            size("ways", ways, of_ways),
+            size("interests", entries, told),
+            size("destinations", served, destinations),
+            size("told to neighbours", pending, pending * (size_of::<(HostId, u64, u64)>() + OF_MAP)),
+            size("sessions elsewhere", sessions, of_sessions),
+            size("deadlines", timers, timers * 2 * (size_of::<(u64, Due)>() + OF_MAP)),
+        ]
+    }
+}
+
+/// Slots of the cache that are searched for an event: it is the first of its stream from where the
+/// search begins.
+const SLOTS_MAX: usize = 1 << 16;
+
+/// Bytes of the trace of an event.
+const TRACE_BYTES_MAX: usize = 16 << 10;
+
+/// Begins the line of the broker that has accepted an event and still has it; its destinations
+/// follow.
+pub const ACCEPTED: &str = "accepted here";
+
+impl Broker {
+    /// What this broker knows of an event, as lines of text for people, at most 16 KiB; empty if it
+    /// knows nothing.
+    pub fn trace(&mut self, event: EventId) -> String {
+        let mut text = String::new();
+        let why = self.why(event);
+        if !self.overlay.is_open() {
+            return text;
+        }
+        let overlay = &self.overlay;
+        let mut first = None;
+        for note in overlay.net.trace_of(event) {
+            let after = note.at.since(*first.get_or_insert(note.at)).as_micros();
+            let name = |host| overlay.net.name_of(host);
+            let what = match note.what {
+                TraceStep::Sent(to) => format!("sent to {}", name(to)),
+                TraceStep::Came(from) => format!("came from {}", name(from)),
+                TraceStep::HeldBack(to) => format!("not sent to {}: too much is unsent there", name(to)),
+                TraceStep::Repaired => "a link on its way is down: another way is taken".into(),
+                TraceStep::GivenUp => "no way around a link that is down".into(),
+                TraceStep::Passed => "taken for subscriptions here".into(),
+                TraceStep::Answered => "sent again, as somebody lacked it".into(),
+            };
+            let line = format!("{after} {what}\n");
+            if text.len() + line.len() > TRACE_BYTES_MAX / 2 {
+                break;
+            }
+            text.push_str(&line);
+        }
+        for line in why {
+            if text.len() + line.len() < TRACE_BYTES_MAX {
+                text.push_str(&line);
+            }
+        }
+        text
+    }
+
+    /// The entries of other brokers' interests for which an event of an own stream is sent, if it
+    /// is still cached and they are still wanted.
+    fn why(&mut self, id: EventId) -> Vec<String> {
+        let Broker { overlay, cache, router, .. } = self;
+        if !overlay.net.is_own(id) {
+            return Vec::new();
+        }
+        let partitions = PartitionSet::first(cache.plan().count());
+        let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
+        let mut lines = Vec::new();
+        cache.read(from, &partitions, SLOTS_MAX, |item| {
+            let CacheItem::Event { event, .. } = item else { return ControlFlow::Continue(()) };
+            if event.id() != id {
+                let is_beyond = event.id().pubend == id.pubend && event.id().tick > id.tick;
+                return if is_beyond { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            }
+            lines.push(format!("{ACCEPTED}, on {}\n", event.unpack().event.topic.escape_debug()));
+            for destination in overlay.destinations.iter() {
+                if let Some(entry) = destination.why(event, router) {
+                    let mut line = format!("for {}, which wants ", overlay.net.name_of(destination.host));
+                    line.extend(entry.filter.escape_debug());
+                    if let Some(selector) = &entry.selector {
+                        write!(line, " with {}", selector.escape_debug()).expect("a string takes everything");
+                    }
+                    let path = overlay.net.routes().path(destination.host);
+                    let way: Vec<_> = path.into_iter().map(|host| overlay.net.name_of(host).into_string()).collect();
+                    line += &format!("; way {}\n", way.join(" > "));
+                    lines.push(line);
+                }
+            }
+            ControlFlow::Break(())
+        });
+        lines
     }
 }

@@ -4,57 +4,40 @@
 //!
 //! - `due`: the purposes of deadlines. `watch`: what follows when the topology or the own
 //!   subscriptions have changed.
-//! - `destinations`: the interests of other brokers in this broker's streams.
-//! - `forward`, `receive`: events of own streams are sent, those of others taken in.
-//!   `predecessors`: events that must not be delivered before another one. `quiet`: silence.
-//!   `repair`, `answer`: holes, and the answers to other brokers' nacks.
 //! - `registry`: retained messages are the same at every broker.
 //! - `follow`, `retire`: hosts come to be known, end, and are forgotten.
 //! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
 //!   `returning`: a subscription that comes back before its interest is in force again.
-//! - `borrow`, `lend`, `named`, `passing`: parts of logs, read for other brokers.
+//! - `borrow`, `lend`, `passing`: parts of logs, read for other brokers.
 //! - `confirm`, `ending`: a SUBSCRIBE or UNSUBSCRIBE is answered when the other brokers know of it.
-//! - `messages`: messages of other brokers to this one. `questions`: operators' questions to all
-//!   brokers.
+//! - `messages`: messages of other brokers to this one, operators' questions among them.
 //! - `roam`: sessions move to the broker that their client connects to, and are copied to others.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: the broker that
 //!   is in charge of one.
-//! - `inspect`, `sizes`, `stats`, `traces`: state that can be inspected, and the path of single
-//!   events.
+//! - `inspect`, `stats`: state that can be inspected, and the path of single events.
 
-mod answer;
 mod borrow;
 mod confirm;
-mod destinations;
 mod due;
 mod ending;
 mod follow;
-mod forward;
 mod hold_given;
 mod hold_received;
 mod inspect;
 mod lend;
 mod messages;
-mod named;
 mod passing;
-mod predecessors;
-mod questions;
-mod quiet;
-mod receive;
 mod registry;
 mod rendezvous;
-mod repair;
 mod retire;
 mod returning;
 mod roam;
 mod shares;
-mod sizes;
 mod stats;
-mod traces;
 mod watch;
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, PubendId, Time};
 use whimbrel_net::deadlines::Deadlines;
@@ -64,23 +47,20 @@ use whimbrel_wire::{BrokerMessage, PreviousIdentity};
 
 use crate::api::{HangUp, Output, PeerInput};
 use crate::broker::Broker;
+use crate::fault::Faults;
 use crate::store::DurableNo;
-use crate::stream::Streams;
+pub use crate::stream::PREDECESSOR_MAX;
+use crate::stream::{Destinations, Holes, OwnEvents, Streams};
 
 pub use confirm::ALL_OTHERS;
 pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
-pub use inspect::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
-pub use predecessors::PREDECESSOR_MAX;
-pub(crate) use predecessors::Stalled;
-pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
-pub(crate) use quiet::QUIET_MAX;
+pub use inspect::{ACCEPTED, InterestInfo, LinkInfo, NeighbourInfo, OverlaySize, TopologyInfo};
+pub use messages::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
 pub use retire::NotForgotten;
 pub(crate) use roam::{Arrival, Attachment, Want, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFETIME, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
-pub use sizes::OverlaySize;
 pub use stats::OverlayStats;
-pub use traces::ACCEPTED;
 pub use whimbrel_net::forward::EVENT_BYTES_MAX;
 pub(crate) use whimbrel_net::interest::own::is_local;
 pub use whimbrel_net::interest::reduce::INTEREST_MAX;
@@ -89,13 +69,11 @@ pub use whimbrel_net::link::peers::{
 };
 pub use whimbrel_net::registry::KEYS_PENDING_MAX;
 
-use destinations::Destinations;
 pub(crate) use due::Due;
 use due::rank_of;
 use hold_received::HoldsReceived;
 use lend::Lending;
 use passing::Passing;
-use repair::HoleRepair;
 use roam::Roam;
 
 /// The configuration of a broker in the overlay.
@@ -136,8 +114,8 @@ pub(crate) struct Overlay {
     moves_sessions: bool,
     timers: Deadlines<Due>,
     pub(crate) destinations: Destinations,
-    /// Reliable streams with holes.
-    repairs: BTreeMap<PubendId, HoleRepair>,
+    /// The repair of other brokers' streams.
+    pub(crate) holes: Holes,
     /// The ended hosts of this broker's name.
     previous: Vec<PreviousIdentity>,
     /// The earliest time of the next change of the brokers that sessions depend on.
@@ -146,8 +124,7 @@ pub(crate) struct Overlay {
     pub(crate) roam: Roam,
     pub(crate) logs: Logs,
     pub(crate) stats: OverlayStats,
-    /// The event that is being sent, in its packed form.
-    event: Vec<u8>,
+    pub(crate) faults: Faults,
 }
 
 /// Reads and retention between this broker's log and the logs of others.
@@ -161,7 +138,7 @@ pub(crate) struct Logs {
     passing: Passing,
     /// Durable subscriptions of which streams wait for predecessors in others, and until when, in
     /// the order of that time.
-    blocked: VecDeque<(Time, (DurableNo, u32))>,
+    pub(crate) blocked: VecDeque<(Time, (DurableNo, u32))>,
 }
 
 impl Overlay {
@@ -172,14 +149,14 @@ impl Overlay {
             moves_sessions,
             timers: Deadlines::default(),
             destinations: Destinations::default(),
-            repairs: BTreeMap::new(),
+            holes: Holes::default(),
             previous: Vec::new(),
             map_at: Time::ZERO,
             waiting: AwaitedBrokers::default(),
             roam,
             logs: Logs::default(),
             stats: OverlayStats::default(),
-            event: Vec::new(),
+            faults: Faults::default(),
         }
     }
 
@@ -194,6 +171,7 @@ impl Overlay {
         self.net.is_open()
     }
 
+    /// Sets a timer; several may have the same purpose.
     pub(crate) fn set_timer(&mut self, at: Time, due: Due) {
         if self.is_open() {
             self.timers.insert(at, due);
@@ -205,6 +183,16 @@ impl Overlay {
         if self.is_open() {
             self.timers.set_once(at, due);
         }
+    }
+
+    /// Removes a timer, if it is set.
+    pub(crate) fn cancel_timer(&mut self, at: Time, due: Due) {
+        self.timers.remove(at, due);
+    }
+
+    /// Removes all timers for a purpose.
+    pub(crate) fn cancel_all(&mut self, due: Due) {
+        self.timers.drop_all(due);
     }
 
     /// The first deadline, of the network layer or above it.
@@ -285,7 +273,7 @@ impl Broker {
         let moves_sessions = config.moves_sessions;
         let net = Net::new(now, identity, self.router.has_changes(), config.of_net());
         let net = self.faults.built_into(net);
-        self.overlay = Overlay::new(net, moves_sessions);
+        self.overlay = Overlay { faults: self.faults, ..Overlay::new(net, moves_sessions) };
         self.router.record_buffer(&[], &self.buffer);
         self.store.remote_reads.number_from(incarnation);
         self.restore_known();
@@ -318,7 +306,7 @@ impl Broker {
         };
         let Overlay { net, waiting, stats, moves_sessions, .. } = overlay;
         let fresh = Overlay::new(net.rehost(now, identity), moves_sessions);
-        let mut fresh = Overlay { waiting, stats, ..fresh };
+        let mut fresh = Overlay { waiting, stats, faults: self.faults, ..fresh };
         fresh.watch_waiting(now);
         self.overlay = fresh;
         self.announce_ended();
@@ -374,7 +362,13 @@ impl Broker {
             NetEvent::StateOffered(state) => self.end_namesakes(now, state, out),
             NetEvent::BrokerKnown { host, was_known } => self.on_broker_known(now, host, was_known, out),
             NetEvent::Joined => self.confirm_ready(now, out),
-            NetEvent::InterestChanged { host } => self.adopt(now, host, out),
+            NetEvent::InterestChanged { host } => {
+                let Broker { overlay, router, streams, .. } = self;
+                if let Some(number) = overlay.adopt(now, host, router, streams) {
+                    overlay.tell_quiet(now, number, streams, out);
+                    self.hold_for(now, host, out);
+                }
+            }
             NetEvent::InterestDue => self.tell_interest(now, out),
             NetEvent::Expired(hosts) => hosts.into_iter().for_each(|host| self.forget_broker(host)),
             NetEvent::Refreshed => {
@@ -386,7 +380,11 @@ impl Broker {
                 self.on_remote_event(now, (&frame, own), Duration::from_micros(age_us), out);
             }
             NetEvent::Silence(silence) => self.on_silence(now, &silence, out),
-            NetEvent::Nack { link, nack } => self.answer_nack(now, link, &nack, out),
+            NetEvent::Nack { link, nack } => {
+                let Broker { overlay, router, cache, store, streams, .. } = self;
+                let mut events = OwnEvents { router, cache, store, streams };
+                overlay.answer_nack(now, link, &nack, &mut events, out);
+            }
             NetEvent::Entries { map: _, link, registry } => self.on_retained(now, link, &registry),
             NetEvent::PreviousIdentities(previous) => self.on_previous(now, previous, out),
             NetEvent::Message(message) => self.on_message(now, &message, out),
@@ -407,8 +405,8 @@ impl Broker {
             }
             let Some(due) = overlay.take_due(now) else { break };
             match due {
-                Due::Quiet(number) => self.tell_quiet(now, number, out),
-                Due::Repair(pubend) => self.request_holes(now, pubend, out),
+                Due::Quiet(number) => self.overlay.tell_quiet(now, number, &mut self.streams, out),
+                Due::Repair(pubend) => self.overlay.request_holes(now, pubend, &mut self.streams, out),
                 Due::Predecessor(_) => self.check_stalled(now, out),
                 Due::Read(pubend) => self.read_remote(now, pubend, out),
                 Due::Unblock => self.unblock_due(now),

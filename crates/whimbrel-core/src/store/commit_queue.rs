@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use whimbrel_event::{Event, HostId, Qos, Tick};
 
 use super::{BatchNo, SessionNo};
-use crate::accept::EventOrigin;
 use crate::api::{Accepted, Link};
 use crate::confirming::{Confirming, Ending, Later};
+use crate::stream::EventOrigin;
 
 /// Entries above which clients' publishes are no longer accepted.
 pub(crate) const COMMIT_QUEUE_MAX: usize = 65_536;

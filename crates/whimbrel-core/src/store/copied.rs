@@ -81,7 +81,7 @@ impl Broker {
         }
         self.store.write_queue.seal();
         // Later processes must not use these ticks either.
-        self.reserve_ticks(now, to);
+        self.store.reserve_ticks(now, to);
     }
 
     /// As [`Broker::record_lost`], for a cursor in catch-up from these ticks, even if its position

@@ -111,7 +111,7 @@ impl Broker {
         if !self.has_log() {
             return;
         }
-        self.renew_reservation(now);
+        self.store.renew_reservation(now, self.streams.own.farthest());
         if !self.cursors.has_dirty() {
             // Also while no subscription could hold anything.
             self.store.release.counted = self.streams.logged().positions();

@@ -1,11 +1,11 @@
 //! Holds of durable subscriptions on other brokers' streams, counted like those on own streams.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{PubendId, Tick, Time};
 
 use super::DurablePosition;
-use crate::broker::Broker;
 use crate::cursor::{Durable, NOTHING, Positions};
 
 /// In each [`crate::Limits::max_retain`], the positions of connected, caught-up subscriptions are
@@ -67,6 +67,17 @@ impl RemoteHolds {
         self.assured.get(pubend)
     }
 
+    /// Whether the positions of connected, caught-up subscriptions are to be written now: where
+    /// logs are given up early, that is done at times, so that after a crash none is told of a gap
+    /// although it missed nothing.
+    pub(crate) fn is_assurance_due(&mut self, now: Time, max_retain: Duration) -> bool {
+        let is_due = now.since(self.assured_at) >= max_retain / ASSURED_TIMES;
+        if is_due {
+            self.assured_at = now;
+        }
+        is_due
+    }
+
     /// Sets up to where such positions were written.
     pub(crate) fn assure(&mut self, target: Positions) {
         self.assured = target;
@@ -102,19 +113,6 @@ impl Durable {
             }
         }
         held
-    }
-}
-
-impl Broker {
-    /// If logs are given up early, at times has the positions of connected, caught-up subscriptions
-    /// written, so that after a crash none is told of a gap although it missed nothing.
-    pub(crate) fn assure_remote(&mut self, now: Time) {
-        let Some(max) = self.sessions.limits.max_retain else { return };
-        let remote = &mut self.store.release.remote;
-        if now.since(remote.assured_at) >= max / ASSURED_TIMES {
-            remote.assured_at = now;
-            self.begin_round();
-        }
     }
 }
 

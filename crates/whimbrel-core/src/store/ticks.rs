@@ -4,36 +4,34 @@ use core::time::Duration;
 
 use whimbrel_event::{Tick, Time};
 
-use super::{Disk, Wait};
-use crate::broker::Broker;
+use super::{Disk, Store, Wait};
 
 /// How far ahead ticks are reserved; again when half of them are used.
 const RESERVE_SPAN: Duration = Duration::from_secs(1);
 
-impl Broker {
+impl Store {
     /// Reserves ticks if more than half of those that are reserved are used. An idle broker
-    /// reserves nothing.
-    pub(crate) fn renew_reservation(&mut self, now: Time) {
-        let used = self.streams.own.farthest();
+    /// reserves nothing. `used`: the farthest tick of the own streams.
+    pub(crate) fn renew_reservation(&mut self, now: Time, used: Tick) {
         let half = RESERVE_SPAN.as_nanos() as u64 / 2;
-        if used.0 + half > self.store.reserving.0 && used > self.store.used {
+        if used.0 + half > self.reserving.0 && used > self.used {
             self.reserve_ticks(now, used);
         }
-        self.store.used = used;
+        self.used = used;
     }
 
     /// Reserves ticks beyond `used` and beyond the clock.
     pub(crate) fn reserve_ticks(&mut self, now: Time, used: Tick) {
-        if matches!(self.store.disk, Disk::None | Disk::Poisoned) {
+        if matches!(self.disk, Disk::None | Disk::Poisoned) {
             return;
         }
         let upto = Tick(used.0.max(now.as_nanos()) + RESERVE_SPAN.as_nanos() as u64);
-        if upto <= self.store.reserving {
+        if upto <= self.reserving {
             return;
         }
-        self.store.reserving = upto;
-        self.store.write_queue.reserve(upto);
-        let batch = self.store.write_queue.seal();
-        self.store.commit_queue.push(batch, Wait::Reserved(upto));
+        self.reserving = upto;
+        self.write_queue.reserve(upto);
+        let batch = self.write_queue.seal();
+        self.commit_queue.push(batch, Wait::Reserved(upto));
     }
 }

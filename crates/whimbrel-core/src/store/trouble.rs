@@ -3,9 +3,9 @@
 use whimbrel_event::{Qos, Time};
 
 use super::{Answer, Disk, Store, Wait};
-use crate::accept::EventOrigin;
 use crate::api::{Accepted, Kick, Output, Refusal};
 use crate::broker::Broker;
+use crate::stream::EventOrigin;
 
 impl Broker {
     /// The state of the log has changed.

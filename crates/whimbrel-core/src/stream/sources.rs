@@ -11,8 +11,8 @@ use super::ended_hosts::{EndedHosts, drop_named};
 use super::stream_set::StreamSet;
 use super::{Consolidated, Knowledge, Streams};
 use crate::cursor::{Gap, GapReason, Positions};
-use crate::overlay::Stalled;
 use crate::store::LostParts;
+use crate::stream::Stalled;
 use whimbrel_wire::PreviousIdentity;
 
 /// Other hosts that a broker follows; a token covers them all, and the broker's own, of which there

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use whimbrel_event::{PubendId, Seeded, Tick, Time};
 
 use super::Sources;
-use crate::overlay::QUIET_MAX;
+use crate::stream::QUIET_MAX;
 
 /// The seed of the digest: all brokers must agree on it.
 const STREAMS: u64 = 0x7374_7265_616d_7300;

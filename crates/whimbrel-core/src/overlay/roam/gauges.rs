@@ -2,8 +2,8 @@
 
 use super::Roam;
 use super::past::Past;
-use crate::broker::Broker;
 use crate::inspect::PlaceInfo;
+use crate::overlay::Overlay;
 use crate::session::Session;
 
 /// What a broker has of others' sessions, and of its own that move.
@@ -45,31 +45,27 @@ impl Past {
     }
 }
 
-impl Broker {
+impl Overlay {
     /// Where a session belongs.
     pub(crate) fn place_info(&self, session: &Session) -> Option<PlaceInfo> {
-        let place = session.memory.roam.as_deref().filter(|_| self.overlay.is_open())?;
-        let overlay = &self.overlay;
+        let place = session.memory.roam.as_deref().filter(|_| self.is_open())?;
         Some(PlaceInfo {
             epoch: place.given.as_deref().map_or(place.epoch, |given| given.epoch),
-            replica: place.replica().map(|host| overlay.net.name_of(host)),
-            given_to: place.given.as_deref().map(|given| overlay.net.name_of(given.to)),
+            replica: place.replica().map(|host| self.net.name_of(host)),
+            given_to: place.given.as_deref().map(|given| self.net.name_of(given.to)),
         })
     }
 
-    /// What there is of sessions that move, if there is an overlay.
-    pub fn roam_gauges(&self) -> Option<RoamGauges> {
-        if !self.overlay.is_open() {
-            return None;
+    /// The numbers of sessions that move, and of what is known of them.
+    pub(in crate::overlay) fn roam_gauges(&self) -> RoamGauges {
+        let Roam { copies, directory, given, searches, .. } = &self.roam;
+        RoamGauges {
+            copies: copies.len() as u64,
+            copy_bytes: copies.bytes() as u64,
+            claims: directory.len() as u64,
+            given: given.len() as u64,
+            seeking: searches.len() as u64,
+            claims_refused: directory.refused,
         }
-        let roam = &self.overlay.roam;
-        Some(RoamGauges {
-            copies: roam.copies.len() as u64,
-            copy_bytes: roam.copies.bytes() as u64,
-            claims: roam.directory.len() as u64,
-            given: roam.given.len() as u64,
-            seeking: roam.searches.len() as u64,
-            claims_refused: roam.directory.refused,
-        })
     }
 }

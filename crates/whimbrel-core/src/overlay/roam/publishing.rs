@@ -12,12 +12,12 @@ use whimbrel_event::{
 };
 
 use super::{Attachment, ENDED_LIFETIME, ENDED_MAX, EndedSession};
-use crate::accept::EventOrigin;
 use crate::api::{Output, Publish};
 use crate::broker::Broker;
 use crate::overlay::{Due, PREDECESSOR_MAX};
 use crate::session::Pause;
 use crate::store::Numbered;
+use crate::stream::EventOrigin;
 use crate::stream::Streams;
 
 /// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been

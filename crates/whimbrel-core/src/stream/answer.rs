@@ -9,10 +9,11 @@ use whimbrel_net::forward::Sending;
 use whimbrel_wire::{Dest, Nack, Part, Repairers, compact};
 
 use crate::api::Output;
-use crate::broker::Broker;
-use crate::cache::{CacheItem, PartitionSet};
-use crate::store::{Disk, FETCH_BYTES, LENDER, StreamName};
-use crate::stream::Streams;
+use crate::cache::{Cache, CacheItem, PartitionSet};
+use crate::overlay::Overlay;
+use crate::route::Router;
+use crate::store::{Disk, FETCH_BYTES, LENDER, Store, StreamName};
+use crate::stream::{Sources, Streams};
 
 /// Most events in the answer to one nack; the rest is asked for again.
 pub const ANSWER_EVENTS_MAX: usize = 256;
@@ -45,23 +46,37 @@ enum Logged {
     Found(FoundRange),
 }
 
-impl Broker {
+/// The parts of the broker that have own events: the answer to a nack comes from them.
+pub(crate) struct OwnEvents<'a> {
+    pub(crate) router: &'a mut Router,
+    pub(crate) cache: &'a mut Cache,
+    pub(crate) store: &'a mut Store,
+    pub(crate) streams: &'a mut Sources,
+}
+
+impl Overlay {
     /// Answers a nack for an own stream.
-    pub(super) fn answer_nack(&mut self, now: Time, link: PeerLink, nack: &Nack, out: &mut dyn Output) {
-        let passed = self.passed_own();
-        let overlay = &mut self.overlay;
+    pub(crate) fn answer_nack(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        nack: &Nack,
+        events: &mut OwnEvents<'_>,
+        out: &mut dyn Output,
+    ) {
+        let passed = events.streams.own.passed_each();
         let own = usize::from(nack.pubend.index());
         if own >= Streams::COUNT {
             return;
         }
         let newest = nack.ranges.iter().map(|range| range.version).max().unwrap_or(0);
-        let known = overlay.destinations.number(nack.from).filter(|number| {
-            let destination = overlay.destinations.get(*number).expect("it is served");
+        let known = self.destinations.number(nack.from).filter(|number| {
+            let destination = self.destinations.get(*number).expect("it is served");
             destination.incarnation == nack.incarnation && destination.version >= newest
         });
         let Some(number) = known else {
             // The interest in this version is not known here; the nack will be repeated.
-            return overlay.net.ask_for_interest(now, link, nack.from, out);
+            return self.net.ask_for_interest(now, link, nack.from, out);
         };
         let mut left = ANSWER_EVENTS_MAX;
         for range in &nack.ranges {
@@ -69,8 +84,8 @@ impl Broker {
             if left == 0 || range.after >= upto {
                 continue;
             }
-            let found = match self.find_logged(number, own, (range.after, upto), left) {
-                Logged::Elsewhere => self.find(number, nack, (range.after, upto), left),
+            let found = match self.find_logged(number, own, (range.after, upto), left, events) {
+                Logged::Elsewhere => self.find_cached(number, nack, (range.after, upto), left, events),
                 // The nack will be repeated, and the range has been read by then.
                 Logged::Unread => continue,
                 Logged::Found(found) => found,
@@ -83,9 +98,16 @@ impl Broker {
     /// Finds the wanted events in the part of a range that the cache does not have but the log has.
     /// Events that were not logged are lost: a broker with a durable interest reads the log by
     /// itself.
-    fn find_logged(&mut self, number: u32, own: usize, (after, upto): (Tick, Tick), events_max: usize) -> Logged {
-        let Broker { overlay, router, cache, store, streams, .. } = self;
-        let pubend = overlay.net.host().pubend(own as u8);
+    fn find_logged(
+        &mut self,
+        number: u32,
+        own: usize,
+        (after, upto): (Tick, Tick),
+        events_max: usize,
+        events: &mut OwnEvents<'_>,
+    ) -> Logged {
+        let OwnEvents { router, cache, store, streams } = events;
+        let pubend = self.net.host().pubend(own as u8);
         let upto = cache.incomplete(&PartitionSet::first(cache.plan().count()), pubend).min(upto);
         let is_logged = streams.own_reliable(pubend).is_some() && matches!(store.disk, Disk::Open | Disk::Full);
         if !is_logged || upto <= after || store.release.chopped[own] >= upto {
@@ -96,7 +118,7 @@ impl Broker {
             store.reads.ask(LENDER, crate::store::WantedPart { stream, after, upto, bytes: FETCH_BYTES });
             return Logged::Unread;
         };
-        let destination = overlay.destinations.get(number).expect("it is served");
+        let destination = self.destinations.get(number).expect("it is served");
         let mut found = FoundRange { upto: slice.upto.min(upto), ..FoundRange::default() };
         let first = slice.events.partition_point(|event| event.id().tick <= after);
         for event in slice.events[first..].iter().take_while(|event| event.id().tick <= found.upto) {
@@ -116,9 +138,16 @@ impl Broker {
     }
 
     /// Finds the wanted events of a range in the cache.
-    fn find(&mut self, number: u32, nack: &Nack, (after, upto): (Tick, Tick), events_max: usize) -> FoundRange {
-        let Broker { overlay, router, cache, .. } = self;
-        let destination = overlay.destinations.get(number).expect("it is served");
+    fn find_cached(
+        &mut self,
+        number: u32,
+        nack: &Nack,
+        (after, upto): (Tick, Tick),
+        events_max: usize,
+        events: &mut OwnEvents<'_>,
+    ) -> FoundRange {
+        let OwnEvents { router, cache, .. } = events;
+        let destination = self.destinations.get(number).expect("it is served");
         let pubend = nack.pubend;
         let partitions = PartitionSet::first(cache.plan().count());
         let mut found = FoundRange { upto, ..FoundRange::default() };
@@ -170,8 +199,7 @@ impl Broker {
 
     /// Sends the events that were found, and silence for the rest of the range.
     fn give(&mut self, now: Time, (number, own): (u32, usize), after: Tick, found: FoundRange, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let destination = overlay.destinations.get(number).expect("it is served");
+        let destination = self.destinations.get(number).expect("it is served");
         let (host, tag) = (destination.host, destination.tag);
         let target = destination.silence_target();
         let (begin, since) = (destination.begin[own], destination.since[own]);
@@ -179,7 +207,7 @@ impl Broker {
         let mut parts = Vec::new();
         let mut stands = after;
         let mut begins = 0;
-        let pubend = overlay.net.host().pubend(own as u8);
+        let pubend = self.net.host().pubend(own as u8);
         let mut lost = found.lost.iter().copied().filter(|(from, to)| *from < found.upto && *to > after).peekable();
         for (tick, retain, ends) in found.events {
             let before = Tick(tick.0 - 1);
@@ -196,13 +224,13 @@ impl Broker {
                 event: &found.bytes[begins..ends],
             };
             let sending = Sending { age_us: age_of(now, &sending), ..sending };
-            overlay.net.send_again(now, &sending, host, Dest { tag, previous: stands }, out);
+            self.net.send_again(now, &sending, host, Dest { tag, previous: stands }, out);
             (stands, begins) = (tick, ends);
         }
         split((stands, found.upto), &mut lost, |after, upto, lost| parts.push(part(after, upto, lost)));
-        overlay.stats.ranges_lost += parts.iter().filter(|part| part.lost).count() as u64;
+        self.stats.ranges_lost += parts.iter().filter(|part| part.lost).count() as u64;
         for parts in parts.chunks(whimbrel_wire::PARTS_MAX) {
-            overlay.net.send_silence(now, target, parts.to_vec(), out);
+            self.net.send_silence(now, target, parts.to_vec(), out);
         }
     }
 }

@@ -188,6 +188,15 @@ impl Streams {
         self.of(pubend).map(|stream| self.shown(stream))
     }
 
+    /// The tick up to which each stream has passed.
+    pub(crate) fn passed_each(&self) -> [Tick; Streams::COUNT] {
+        let mut passed = [Tick(0); Streams::COUNT];
+        for (place, (_, tick)) in passed.iter_mut().zip(self.pubends()) {
+            *place = tick;
+        }
+        passed
+    }
+
     /// The tick up to which a stream counts as passed.
     fn shown(&self, stream: &Stream) -> Tick {
         if fault!(self, ClosesOverWaiting) {

@@ -7,17 +7,17 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{HostId, Packed, Tick, Time};
-use whimbrel_net::forward::SilenceTarget;
+use whimbrel_event::{AcceptedEvent, EventId, HostId, Packed, Reliability, Tick, Time};
+use whimbrel_net::forward::{Sending, SilenceTarget};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
+use whimbrel_wire::{Dest, Repairers, compact};
 
-use super::{Due, Overlay};
 use crate::api::Output;
-use crate::broker::Broker;
 use crate::content::Content;
+use crate::overlay::{Due, Overlay, is_local};
 use crate::route::{IndexSpot, Router};
-use crate::stream::Streams;
+use crate::stream::{Sources, Streams};
 
 /// Another broker with an interest in the own streams.
 #[derive(Debug)]
@@ -36,17 +36,17 @@ pub(crate) struct Destination {
     /// Per own stream, the tick after which it has an interest at all.
     pub(crate) begin: [Tick; Streams::COUNT],
     /// The pause until silence is told again; zero: at once.
-    pub(super) pause: Duration,
+    pub(crate) pause: Duration,
     /// When silence is told next.
-    pub(super) quiet_at: Time,
+    pub(crate) quiet_at: Time,
     /// When the last event was matched for it.
-    pub(super) sent_at: Time,
+    pub(crate) sent_at: Time,
     /// Best-effort events were matched for it.
-    pub(super) gets_best_effort: bool,
+    pub(crate) gets_best_effort: bool,
     /// When silence was told last.
-    pub(super) told_at: Time,
+    pub(crate) told_at: Time,
     /// There was a path to it when the topology was last checked.
-    pub(super) is_reachable: bool,
+    pub(crate) is_reachable: bool,
 }
 
 impl Destination {
@@ -60,7 +60,7 @@ impl Destination {
     }
 
     /// Where silence for it goes.
-    pub(super) fn silence_target(&self) -> SilenceTarget {
+    pub(crate) fn silence_target(&self) -> SilenceTarget {
         SilenceTarget {
             host: self.host,
             incarnation: self.incarnation,
@@ -70,19 +70,19 @@ impl Destination {
     }
 
     /// Removes its interest from the index.
-    pub(super) fn leave(&self, router: &mut Router, number: u32) {
+    pub(crate) fn leave(&self, router: &mut Router, number: u32) {
         for (entry, spot) in self.entries.values() {
             router.remove_broker(number, TopicFilter::checked(&entry.filter), *spot);
         }
     }
 
     /// Whether an event is in its interest.
-    pub(super) fn wants(&self, event: Packed<'_>, router: &mut Router) -> bool {
+    pub(crate) fn wants(&self, event: Packed<'_>, router: &mut Router) -> bool {
         self.why(event, router).is_some()
     }
 
     /// The first entry of its interest that matches an event.
-    pub(super) fn why(&self, event: Packed<'_>, router: &mut Router) -> Option<&InterestValue> {
+    pub(crate) fn why(&self, event: Packed<'_>, router: &mut Router) -> Option<&InterestValue> {
         let event = event.unpack();
         let topic = TopicName::checked(event.event.topic);
         let content = Content(event);
@@ -99,6 +99,8 @@ pub(crate) struct Destinations {
     slots: Vec<Option<Box<Destination>>>,
     free: Vec<u32>,
     by_host: BTreeMap<HostId, u32>,
+    /// The event that is being sent, in its packed form.
+    event: Vec<u8>,
 }
 
 impl Destinations {
@@ -114,7 +116,7 @@ impl Destinations {
         self.by_host.get(&host).copied()
     }
 
-    pub(super) fn numbers(&self) -> Vec<u32> {
+    pub(crate) fn numbers(&self) -> Vec<u32> {
         self.by_host.values().copied().collect()
     }
 
@@ -141,20 +143,20 @@ impl Destinations {
 
 /// Parses a selector of another broker. `None`, if it is not understood, lets every event through:
 /// too many rather than too few.
-pub(super) fn understood(text: Option<&str>) -> Option<Selector> {
+pub(crate) fn understood(text: Option<&str>) -> Option<Selector> {
     Selector::parse_canonical(text?).ok()
 }
 
-impl Broker {
+impl Overlay {
     /// Adopts the changed interest of another broker: it is in force from now on, in each own
-    /// stream after everything that has passed.
-    pub(super) fn adopt(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
-        self.streams.close(now);
-        let passed = self.passed_own();
+    /// stream after everything that has passed. Returns the number of the destination; silence is
+    /// due for it at once.
+    pub(crate) fn adopt(&mut self, now: Time, host: HostId, router: &mut Router, streams: &mut Sources) -> Option<u32> {
+        streams.close(now);
+        let passed = streams.own.passed_each();
         let ignores = fault!(self, IncarnationIgnored);
-        let Broker { overlay, router, streams, .. } = self;
-        let Overlay { destinations, net, .. } = overlay;
-        let Some(known) = net.interest_of(host) else { return };
+        let Overlay { destinations, net, .. } = self;
+        let known = net.interest_of(host)?;
         let number = destinations.number(host).unwrap_or_else(|| {
             destinations.insert(Destination {
                 host,
@@ -206,25 +208,65 @@ impl Broker {
             destination.last = passed;
         }
         destination.pause = Duration::ZERO;
-        self.tell_quiet(now, number, out);
-        self.hold_for(now, host, out);
-    }
-
-    /// The tick up to which each own stream has passed.
-    pub(super) fn passed_own(&self) -> [Tick; Streams::COUNT] {
-        let mut passed = [Tick(0); Streams::COUNT];
-        for (place, (_, tick)) in passed.iter_mut().zip(self.streams.own.pubends()) {
-            *place = tick;
-        }
-        passed
+        Some(number)
     }
 
     /// Removes a broker that is forgotten.
-    pub(super) fn remove_destination(&mut self, host: HostId) {
-        let Broker { overlay, router, .. } = self;
-        let Some((number, destination)) = overlay.destinations.remove(host) else { return };
+    pub(crate) fn remove_destination(&mut self, host: HostId, router: &mut Router) {
+        let Some((number, destination)) = self.destinations.remove(host) else { return };
         destination.leave(router, number);
-        overlay.timers.drop_all(Due::Quiet(number));
+        self.cancel_all(Due::Quiet(number));
+    }
+
+    /// Sends an event of an own stream to the brokers that want it, by their numbers, which are
+    /// taken.
+    pub(crate) fn forward(
+        &mut self,
+        now: Time,
+        event: &AcceptedEvent<'_>,
+        retain: bool,
+        wanted: &mut Vec<u32>,
+        out: &mut dyn Output,
+    ) {
+        if fault!(self, SentToAll) {
+            *wanted = self.destinations.numbers();
+        }
+        if !is_local(event.event.topic) {
+            wanted.sort_unstable();
+            wanted.dedup();
+            let dests = self.matched(now, event.id, wanted);
+            let mut bytes = core::mem::take(&mut self.destinations.event);
+            bytes.clear();
+            compact::write(event, &mut bytes);
+            let age_us = now.since(event.accepted).as_micros() as u64;
+            let repairers = Repairers::NONE;
+            let sending = Sending { id: event.id, age_us, answer: false, retain, repairers, event: &bytes };
+            self.net.send_own(now, &sending, &dests, out);
+            self.destinations.event = bytes;
+            if fault!(self, PreviousNotMoved) {
+                self.take_back(event.id, &dests);
+            }
+        }
+        wanted.clear();
+    }
+}
+
+impl Overlay {
+    /// The destinations of an event, with the data for each. The event's tick is from now on the
+    /// previous one for each of them, whether or not the event reaches it.
+    fn matched(&mut self, now: Time, id: EventId, wanted: &[u32]) -> Vec<(HostId, Dest)> {
+        let own = usize::from(id.pubend.index());
+        let mut dests = Vec::with_capacity(wanted.len());
+        for number in wanted {
+            let destination = self.destinations.get_mut(*number).expect("who stands in the index is served");
+            let previous = core::mem::replace(&mut destination.last[own], id.tick);
+            destination.gets_best_effort |= id.pubend.reliability() == Reliability::BestEffort;
+            dests.push((destination.host, Dest { tag: destination.tag, previous }));
+            self.is_quiet_after(now, *number);
+        }
+        // Sets of destinations are known in this order.
+        dests.sort_unstable_by_key(|(host, _)| *host);
+        dests
     }
 }
 

@@ -1,14 +1,15 @@
 //! Holes in other brokers' streams are asked for, with nacks, until they are filled.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use whimbrel_event::{PubendId, Reliability, Tick, Time};
 use whimbrel_wire::{Nack, RANGES_MAX, Range};
 
-use super::Due;
 use super::answer::{ANSWER_BYTES_MAX, ANSWER_EVENTS_MAX};
 use crate::api::Output;
-use crate::broker::Broker;
+use crate::overlay::{Due, Overlay};
+use crate::stream::Sources;
 
 /// How long after its discovery a hole is asked for: events that take another path may be late.
 pub const REPAIR_GRACE: Duration = Duration::from_millis(5);
@@ -21,9 +22,16 @@ pub const REPAIR_AGAIN: Duration = Duration::from_millis(50);
 /// The longest interval.
 pub const REPAIR_MAX: Duration = Duration::from_secs(1);
 
+/// The repair of all streams of other brokers.
+#[derive(Debug, Default)]
+pub(crate) struct Holes {
+    /// Reliable streams with holes.
+    of: BTreeMap<PubendId, HoleRepair>,
+}
+
 /// The repair of a stream with holes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HoleRepair {
+struct HoleRepair {
     pause: Duration,
     /// When the holes are asked for next.
     at: Time,
@@ -48,43 +56,48 @@ impl HoleRepair {
     }
 }
 
-impl Broker {
+impl Overlay {
     /// Schedules a repair of a stream if it has holes. Called when the stream's knowledge has
     /// changed.
-    pub(super) fn check_holes(&mut self, now: Time, pubend: PubendId) {
-        let overlay = &mut self.overlay;
-        if pubend.reliability() == Reliability::BestEffort || overlay.repairs.contains_key(&pubend) {
+    pub(crate) fn check_holes(&mut self, now: Time, pubend: PubendId, streams: &mut Sources) {
+        if pubend.reliability() == Reliability::BestEffort || self.holes.of.contains_key(&pubend) {
             return;
         }
-        let Some(remote) = self.streams.remote(pubend) else { return };
+        let Some(remote) = streams.remote(pubend) else { return };
         if remote.told > 0 && remote.knowledge.holes().next().is_some() {
             let at = now + REPAIR_GRACE;
             let mending = HoleRepair { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
-            overlay.repairs.insert(pubend, mending);
-            overlay.set_timer(at, Due::Repair(pubend));
+            self.holes.of.insert(pubend, mending);
+            self.set_timer(at, Due::Repair(pubend));
         }
     }
 
     /// Counts an event of `bytes` bytes that has arrived as an answer. If the answer is full, the
     /// rest of the holes is asked for at once.
-    pub(super) fn on_answer(&mut self, now: Time, pubend: PubendId, bytes: usize, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let Some(mending) = overlay.repairs.get_mut(&pubend) else { return };
+    pub(crate) fn on_answer(
+        &mut self,
+        now: Time,
+        pubend: PubendId,
+        bytes: usize,
+        streams: &mut Sources,
+        out: &mut dyn Output,
+    ) {
+        let Some(mending) = self.holes.of.get_mut(&pubend) else { return };
         (mending.events, mending.bytes) = (mending.events + 1, mending.bytes + bytes);
+        let at = mending.at;
         if mending.is_answered() {
-            overlay.timers.remove(mending.at, Due::Repair(pubend));
-            self.request_holes(now, pubend, out);
+            self.cancel_timer(at, Due::Repair(pubend));
+            self.request_holes(now, pubend, streams, out);
         }
     }
 
     /// Asks for the holes of a stream, and sets the timer for asking again.
-    pub(super) fn request_holes(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
+    pub(crate) fn request_holes(&mut self, now: Time, pubend: PubendId, streams: &mut Sources, out: &mut dyn Output) {
         if fault!(self, SkipNack) {
             return;
         }
-        let overlay = &mut self.overlay;
-        let version = overlay.net.own_interest().version();
-        let Some(remote) = self.streams.remote(pubend) else { return };
+        let version = self.net.own_interest().version();
+        let Some(remote) = streams.remote(pubend) else { return };
         let knowledge = &remote.knowledge;
         let range = |(after, upto): (Tick, Tick)| {
             // Behind a hole is something known; it, or what was told before it, gave the end of the
@@ -93,20 +106,20 @@ impl Broker {
         };
         let ranges: Vec<Range> = knowledge.holes().map(range).take(RANGES_MAX).collect();
         if ranges.is_empty() {
-            overlay.repairs.remove(&pubend);
+            self.holes.of.remove(&pubend);
             return;
         }
-        overlay.net.ways();
-        let shortest = overlay.net.answered_within(pubend.host(), REPAIR_AGAIN).min(REPAIR_MAX);
-        let Some(mending) = overlay.repairs.get_mut(&pubend) else { return };
+        self.net.ways();
+        let shortest = self.net.answered_within(pubend.host(), REPAIR_AGAIN).min(REPAIR_MAX);
+        let Some(mending) = self.holes.of.get_mut(&pubend) else { return };
         let first = ranges.first().map(|range| (range.after, range.upto));
         let pause = if mending.has_progressed(first) { Duration::ZERO } else { mending.pause * 2 };
         let pause = pause.clamp(shortest, REPAIR_MAX);
         let at = now + pause;
         *mending = HoleRepair { pause, at, first, events: 0, bytes: 0 };
-        overlay.set_timer(at, Due::Repair(pubend));
-        let nack = Nack { pubend, from: overlay.net.host(), incarnation: overlay.net.incarnation(), hops: 0, ranges };
-        overlay.stats.nacks_out += 1;
-        overlay.net.send_nack(now, &nack, out);
+        self.set_timer(at, Due::Repair(pubend));
+        let nack = Nack { pubend, from: self.net.host(), incarnation: self.net.incarnation(), hops: 0, ranges };
+        self.stats.nacks_out += 1;
+        self.net.send_nack(now, &nack, out);
     }
 }

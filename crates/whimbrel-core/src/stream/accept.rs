@@ -261,7 +261,7 @@ impl Broker {
                 return Ok(AcceptOutcome { matched, is_written: false });
             }
             if !is_safe {
-                self.reserve_ticks(now, id.tick);
+                self.store.reserve_ticks(now, id.tick);
             }
         }
         let event = publication.keep();

@@ -6,9 +6,9 @@ use core::time::Duration;
 use whimbrel_event::{EventId, PubendId, Tick, Time};
 use whimbrel_wire::{Nack, Range};
 
-use super::Due;
 use crate::api::Output;
 use crate::broker::Broker;
+use crate::overlay::Due;
 use crate::store::DurableNo;
 
 /// The longest time that a stream waits for a predecessor.
@@ -118,7 +118,7 @@ impl Broker {
     }
 
     /// Ends the wait of durable subscriptions in catch-up for predecessors, where its time is over.
-    pub(super) fn unblock_due(&mut self, now: Time) {
+    pub(crate) fn unblock_due(&mut self, now: Time) {
         let overlay = &mut self.overlay;
         let due = overlay.logs.blocked.partition_point(|(until, _)| *until <= now);
         let due: Vec<(DurableNo, u32)> = overlay.logs.blocked.drain(..due).map(|(_, whose)| whose).collect();
@@ -132,7 +132,7 @@ impl Broker {
     }
 }
 
-impl super::Overlay {
+impl crate::overlay::Overlay {
     /// Records that a stream waits for a predecessor, for one subscription. All of them wait
     /// equally long, so the queue is in the order of time.
     pub(crate) fn block_until(&mut self, until: Time, whose: (DurableNo, u32)) {

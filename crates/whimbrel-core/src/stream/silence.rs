@@ -7,10 +7,9 @@ use whimbrel_event::{Tick, Time};
 use whimbrel_net::topology::FEW_BROKERS;
 use whimbrel_wire::Part;
 
-use super::{Due, Overlay};
 use crate::api::Output;
-use crate::broker::Broker;
-use crate::stream::Streams;
+use crate::overlay::{Due, Overlay};
+use crate::stream::{Sources, Streams};
 
 /// The time after the last event when silence is told first.
 pub const QUIET_GRACE: Duration = Duration::from_millis(20);
@@ -41,7 +40,7 @@ fn after(pause: Duration, is_few: bool) -> Duration {
 
 impl Overlay {
     /// Puts off silence for a destination, as an event is on its path.
-    pub(super) fn is_quiet_after(&mut self, now: Time, number: u32) {
+    pub(crate) fn is_quiet_after(&mut self, now: Time, number: u32) {
         let destination = self.destinations.get_mut(number).expect("it is served");
         destination.sent_at = now;
         destination.pause = QUIET_GRACE;
@@ -53,12 +52,11 @@ impl Overlay {
     }
 }
 
-impl Broker {
+impl Overlay {
     /// Tells a destination up to where the own streams have nothing more for it, and sets the timer
     /// for the next time.
-    pub(super) fn tell_quiet(&mut self, now: Time, number: u32, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let Some(destination) = overlay.destinations.get_mut(number) else { return };
+    pub(crate) fn tell_quiet(&mut self, now: Time, number: u32, streams: &mut Sources, out: &mut dyn Output) {
+        let Some(destination) = self.destinations.get_mut(number) else { return };
         if destination.quiet_at > now && !destination.pause.is_zero() {
             // It was put off.
             return;
@@ -66,22 +64,21 @@ impl Broker {
         destination.quiet_at = Time::MAX;
         let nothing_new = destination.wants_nothing() && !destination.pause.is_zero();
         let host = destination.host;
-        if nothing_new || !overlay.net.is_reachable(host) {
+        if nothing_new || !self.net.is_reachable(host) {
             return;
         }
-        let destination = overlay.destinations.get_mut(number).expect("it is served");
+        let destination = self.destinations.get_mut(number).expect("it is served");
         let is_busy = now.since(destination.sent_at) < QUIET_GRACE && now.since(destination.told_at) < QUIET_BUSY;
         if is_busy && !destination.pause.is_zero() {
             let at = destination.sent_at + QUIET_GRACE;
             destination.quiet_at = at;
-            return overlay.set_timer(at, Due::Quiet(number));
+            return self.set_timer(at, Due::Quiet(number));
         }
-        self.streams.close(now);
-        let (passed, last_events) = (self.passed_own(), self.streams.own.last_events());
+        streams.close(now);
+        let (passed, last_events) = (streams.own.passed_each(), streams.own.last_events());
         let beyond = if fault!(self, SilenceAhead) { 1_000_000_000 } else { 0 };
-        let overlay = &mut self.overlay;
-        let is_few = overlay.net.topology().len() <= FEW_BROKERS;
-        let destination = overlay.destinations.get_mut(number).expect("it is served");
+        let is_few = self.net.topology().len() <= FEW_BROKERS;
+        let destination = self.destinations.get_mut(number).expect("it is served");
         let part = |own: usize| Part {
             index: own as u8,
             begin: destination.begin[own],
@@ -100,8 +97,8 @@ impl Broker {
         let at = now + destination.pause;
         destination.quiet_at = at;
         let target = destination.silence_target();
-        overlay.set_timer(at, Due::Quiet(number));
-        overlay.net.send_silence(now, target, parts, out);
+        self.set_timer(at, Due::Quiet(number));
+        self.net.send_silence(now, target, parts, out);
     }
 }
 
