@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Cutter, Frame, Invalid};
+use whimbrel_wire::{Cutter, Frame, Invalid, Registry};
 
 use crate::event::{NetEvent, NetStep};
 use crate::io::{Io, LinkOutput};
@@ -203,10 +203,10 @@ impl Net {
             Frame::Digest(digest) if is_control => self.on_digest(io, link, &digest, then),
             Frame::Ask(ask) if is_control => self.on_ask(io, link, &ask),
             Frame::Nack(nack) if is_control => self.on_nack(io, link, nack),
-            Frame::Registry(registry) if is_control => {
-                *then = Some(Then::TellMap(0));
-                Some(NetEvent::Entries { map: 0, link, registry })
-            }
+            Frame::Registry(registry) if is_control => on_entries(io, link, 0, registry, then),
+            Frame::MapEntries(of) if is_control => on_entries(io, link, of.map, of.body, then),
+            Frame::MapDigest(of) if is_control => self.on_map_digest(io, link, of.map, &of.body),
+            Frame::MapAsk(of) if is_control => self.on_map_ask(io, link, of.map, &of.body),
             Frame::RegistryDigest(digest) if is_control => self.on_map_digest(io, link, 0, &digest),
             Frame::RegistryAsk(ask) if is_control => self.on_map_ask(io, link, 0, &ask),
             Frame::PreviousIdentities(previous) if is_control => self.on_previous(io, previous),
@@ -299,6 +299,19 @@ impl Net {
 
 fn step_of(event: Option<NetEvent<'_>>) -> NetStep<'_> {
     event.map_or(NetStep::More, NetStep::Event)
+}
+
+/// The event that a neighbour has sent entries of a map; nothing if this broker has no such map.
+fn on_entries<'w>(
+    io: &Io<'_>,
+    link: PeerLink,
+    map: u8,
+    registry: Registry<'w>,
+    then: &mut Option<Then>,
+) -> Option<NetEvent<'w>> {
+    io.maps.get(usize::from(map))?;
+    *then = Some(Then::TellMap(map));
+    Some(NetEvent::Entries { map, link, registry })
 }
 
 /// The event that a broker announces a link state; the link state is learned afterwards.

@@ -4,7 +4,7 @@ use crate::body::{Body, put_frame};
 use crate::bytes::Reader;
 use crate::{
     Ask, Digest, EventFrame, FRAME_BYTES_MAX, Goodbye, Hello, InterestUpdate, Invalid, LinkStateFrame, MessageFrame,
-    Nack, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
+    Nack, OfMap, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
 };
 
 /// The first type that a receiver must know. A frame of a lower unknown type is skipped.
@@ -87,4 +87,10 @@ frames! {
     17 PreviousIdentities(PreviousIdentities),
     /// A message from one broker to another that need not be its neighbour.
     18 MessageFrame(MessageFrame<'a>),
+    /// Entries of a replicated map, since 1.2.
+    19 MapEntries(OfMap<Registry<'a>>),
+    /// Hashes of the sender's part of a replicated map, since 1.2.
+    20 MapDigest(OfMap<RegistryDigest>),
+    /// The ranges of a replicated map that the sender asks for, since 1.2.
+    21 MapAsk(OfMap<RegistryAsk>),
 }

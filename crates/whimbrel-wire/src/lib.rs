@@ -44,7 +44,7 @@ pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use message::{BrokerMessage, MessageFrame};
 pub use question::{Question, Reply};
 pub use read::{ReadAsk, ReadTold};
-pub use registry::{Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+pub use registry::{OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 pub use roam::{
     AskPublished, Claim, ClaimKind, Claims, Copies, CopiesTaken, Found, Move, MoveAnswer, Moved, PageTaken, Published,
     SessionClaims, Where,
@@ -63,7 +63,8 @@ pub const MAJOR: u8 = 1;
 ///    which streams it knows; a session is sent with the name of its principal, and is given to no
 ///    other principal.
 ///
-/// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it.
+/// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it;
+///    there may be replicated maps beside the retained messages.
 pub const MINOR: u8 = 2;
 
 /// The optional parts of the protocol that are spoken here, a bit for each: none yet.

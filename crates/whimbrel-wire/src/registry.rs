@@ -62,6 +62,31 @@ impl<'a> Body<'a> for Registry<'a> {
     }
 }
 
+/// What a frame says of one replicated map, by its number at all brokers.
+///
+/// Map 0, the retained messages, has frames without a number instead: brokers before 1.2 would
+/// ignore it, and take another map for the retained messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfMap<B> {
+    /// The map, not 0.
+    pub map: u8,
+    /// What is said of it.
+    pub body: B,
+}
+
+impl<'a, B: Body<'a>> Body<'a> for OfMap<B> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let map = input.byte()?;
+        if map == 0 { Err(Invalid::Range("a number of a map")) } else { Ok(OfMap { map, body: B::read(input)? }) }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        assert!(self.map != 0, "map 0 has frames of its own");
+        out.push(self.map);
+        self.body.put(out);
+    }
+}
+
 /// Hashes of the entries: keys are divided into [`REGISTRY_RANGES`] ranges by their hash. Two
 /// brokers have different entries in the ranges whose hashes differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -35,6 +35,9 @@ pub const RELIABLE_HIGH: usize = 4 << 20;
 /// Unsent bytes of events of best effort above which further ones are dropped.
 pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 
+/// The first minor version of the protocol with replicated maps beside the retained messages.
+const MINOR_WITH_MAPS: u8 = 2;
+
 /// The broker at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
@@ -193,6 +196,12 @@ impl Peer {
     /// Whether the neighbour takes nothing, see [`STUCK_AFTER`].
     pub fn is_stuck(&self, now: Time) -> bool {
         self.stuck_since.iter().flatten().any(|since| now.since(*since) >= STUCK_AFTER)
+    }
+
+    /// Whether the link is up and its neighbour has a replicated map of this number: the retained
+    /// messages, or with a protocol of 1.2 or later any map.
+    pub(crate) fn knows_map(&self, map: u8) -> bool {
+        self.who.as_ref().is_some_and(|who| map == 0 || who.minor >= MINOR_WITH_MAPS)
     }
 
     /// The broker at the other end, once it is known.

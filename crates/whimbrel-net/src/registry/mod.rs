@@ -9,7 +9,7 @@ mod map;
 
 use core::time::Duration;
 
-use whimbrel_wire::{Frame, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+use whimbrel_wire::{Frame, OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 
 use crate::event::NetEvent;
 use crate::io::Io;
@@ -33,7 +33,12 @@ impl Net {
     /// Notes a changed entry for all neighbours except the one that sent it; they are told when
     /// their backlog is sent the next time.
     pub fn record_entry(&mut self, map: u8, key: &str, but: Option<PeerLink>) {
-        self.record_for_all(but, |pending| pending.maps[usize::from(map)].record_key(key));
+        for link in self.peers.links_up().into_iter().filter(|link| Some(*link) != but) {
+            let peer = self.peers.get_mut(link).expect("it is up");
+            if peer.knows_map(map) {
+                peer.pending.maps[usize::from(map)].record_key(key);
+            }
+        }
     }
 
     /// Tells all neighbours that an entry has changed here.
@@ -69,7 +74,7 @@ impl Net {
     fn send_entries(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) -> bool {
         let Some(peer) = self.peers.get_mut(link) else { return false };
         let is_full = peer.unsent[Channel::Control as usize] >= CONTROL_HIGH;
-        let is_ready = peer.who.is_some() && peer.pending.is_compared;
+        let is_ready = peer.knows_map(map) && peer.pending.is_compared;
         let backlog = &mut peer.pending.maps[usize::from(map)];
         if is_full || !is_ready || backlog.keys.is_empty() {
             return false;
@@ -94,7 +99,10 @@ impl Net {
         let registry = Registry { entries: entries.collect() };
         if !registry.entries.is_empty() {
             let mut frame = Vec::with_capacity(bytes.len() + 64);
-            Frame::Registry(registry).encode(&mut frame);
+            match map {
+                0 => Frame::Registry(registry).encode(&mut frame),
+                _ => Frame::MapEntries(OfMap { map, body: registry }).encode(&mut frame),
+            }
             self.send(io.now, link, Channel::Control, &frame, io.out);
         }
         true
@@ -110,7 +118,7 @@ impl Net {
     /// Sends a neighbour the hashes of a map's ranges. An empty range is omitted: the neighbour can
     /// lack nothing of it.
     fn compare_map(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) {
-        let Some(peer) = self.peers.get(link) else { return };
+        let Some(peer) = self.peers.get(link).filter(|peer| peer.knows_map(map)) else { return };
         let backlog = &peer.pending.maps[usize::from(map)];
         let is_telling = !backlog.keys.is_empty() || backlog.survey.is_some();
         if is_telling || !peer.has_room(Channel::Control) {
@@ -122,7 +130,11 @@ impl Net {
             return;
         }
         let mut frame = Vec::with_capacity(3 << 10);
-        Frame::RegistryDigest(RegistryDigest { ranges }).encode(&mut frame);
+        let digest = RegistryDigest { ranges };
+        match map {
+            0 => Frame::RegistryDigest(digest).encode(&mut frame),
+            _ => Frame::MapDigest(OfMap { map, body: digest }).encode(&mut frame),
+        }
         self.send(io.now, link, Channel::Control, &frame, io.out);
     }
 
@@ -144,7 +156,11 @@ impl Net {
             return None;
         }
         let mut frame = Vec::new();
-        Frame::RegistryAsk(RegistryAsk { ranges }).encode(&mut frame);
+        let ask = RegistryAsk { ranges };
+        match map {
+            0 => Frame::RegistryAsk(ask).encode(&mut frame),
+            _ => Frame::MapAsk(OfMap { map, body: ask }).encode(&mut frame),
+        }
         self.send(io.now, link, Channel::Control, &frame, io.out);
         None
     }

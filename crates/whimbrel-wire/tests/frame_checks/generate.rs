@@ -156,7 +156,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
     let bytes = c.bytes();
-    let frame = match c.below(17) {
+    let frame = match c.below(20) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -189,9 +189,16 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
                 body: bytes,
             })
         }
-        _ => Frame::Unknown(19 + c.byte() % 109),
+        16 => Frame::MapEntries(of_map(c, |c| Registry { entries: c.list(registry_entry) })),
+        17 => Frame::MapDigest(of_map(c, |c| RegistryDigest { ranges: c.list(|c| (u16::from(c.byte()), c.u64())) })),
+        18 => Frame::MapAsk(of_map(c, |c| RegistryAsk { ranges: c.list(|c| u16::from(c.byte())) })),
+        _ => Frame::Unknown(22 + c.byte() % 106),
     };
     check(&frame)
+}
+
+fn of_map<'a, B>(c: &mut Choices<'a>, body: impl FnOnce(&mut Choices<'a>) -> B) -> OfMap<B> {
+    OfMap { map: c.byte().max(1), body: body(c) }
 }
 
 fn hello<'a>(c: &mut Choices<'_>) -> Hello<'a> {

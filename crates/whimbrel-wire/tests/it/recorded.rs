@@ -49,6 +49,11 @@ fn frames_of_earlier_versions_are_understood() {
         let bytes = fs::read(&path).expect("read");
         let frames = cut(&bytes);
         for (number, frame) in frames.iter().enumerate() {
+            // A frame without a body stood for one of a later version: its type may have a body by
+            // now.
+            if frame.len() == 1 {
+                continue;
+            }
             if let Err(error) = Frame::decode(frame) {
                 panic!("{}, frame {number}: {error}", path.display());
             }
