@@ -1,17 +1,16 @@
 //! Subscriptions of sessions that are remembered. A request is written first, and takes effect when
 //! it is durable: from the request on its events are logged, from its commit on they are delivered.
 
-use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
+use whimbrel_event::{CheckpointToken, EventId, Time};
 use whimbrel_selector::{Selector, SharedFilter};
 
-use crate::api::{Durability, Filter, Following, Kick, Output, Refusal, RetainHandling, Start};
+use crate::api::{Filter, Kick, Output, Refusal, RetainHandling, Start};
 use crate::broker::Broker;
 use crate::route::{self, NO_CURSOR, NO_GROUP};
 use crate::session::{NOBODY, Pause};
-use crate::store::{
-    Disk, DurableNo, FormerSelector, Key, MapValue, OwnTicks, Recipient, SessionNo, SubscriptionRecord, Wait,
-};
+use crate::store::{Disk, DurableNo, Key, OwnTicks, Recipient, SessionNo, Wait};
 use crate::subscribing::SubscriptionChange;
+use crate::subscription::{FormerSelector, SubscriptionRecord, SubscriptionSpec};
 
 /// Former selectors of a subscription under which it still has events to get.
 const FORMER_SELECTORS_MAX: usize = 4;
@@ -30,18 +29,11 @@ const LATER_END: u32 = u16::MAX as u32;
 #[derive(Debug)]
 pub(crate) struct PendingSubscription {
     pub(crate) filter: Box<str>,
-    qos: Qos,
-    no_local: bool,
-    retain_as_published: bool,
-    retain_handling: RetainHandling,
-    identifier: u32,
     selector: Option<Selector>,
-    durability: Durability,
+    spec: SubscriptionSpec,
     start: Begins,
-    by_token: bool,
-    notices: bool,
+    retain_handling: RetainHandling,
     wants_token: bool,
-    named: bool,
     /// Less is granted than the client has asked for.
     is_less: bool,
 }
@@ -58,9 +50,8 @@ enum Begins {
 
 impl PendingSubscription {
     pub(crate) fn keep(asked: &Filter<'_>) -> Self {
-        let Filter { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *asked;
-        let Following { durability, by_token, notices, wants_token, named, .. } = asked.following;
-        let start = match asked.following.start {
+        let Filter { spec, retain_handling, wants_token, .. } = *asked;
+        let start = match asked.start {
             Start::Own => Begins::Own,
             Start::Token(token, later) => Begins::Token(Box::new(token.clone()), later.into()),
             Start::After(ids) => Begins::After(ids.into()),
@@ -68,22 +59,7 @@ impl PendingSubscription {
             Start::Earliest => Begins::Earliest,
         };
         let (filter, selector) = (asked.filter.into(), asked.selector.cloned());
-        PendingSubscription {
-            filter,
-            qos,
-            no_local,
-            retain_as_published,
-            retain_handling,
-            identifier,
-            selector,
-            durability,
-            start,
-            by_token,
-            notices,
-            wants_token,
-            named,
-            is_less: false,
-        }
+        PendingSubscription { filter, selector, spec, start, retain_handling, wants_token, is_less: false }
     }
 
     /// Whether the answer is to name its start position.
@@ -92,8 +68,6 @@ impl PendingSubscription {
     }
 
     pub(crate) fn view(&self) -> Filter<'_> {
-        let PendingSubscription { qos, no_local, retain_as_published, retain_handling, identifier, .. } = *self;
-        let PendingSubscription { durability, by_token, notices, wants_token, named, .. } = *self;
         let start = match &self.start {
             Begins::Own => Start::Own,
             Begins::Token(token, later) => Start::Token(token, later),
@@ -101,9 +75,9 @@ impl PendingSubscription {
             Begins::Since(at) => Start::Since(*at),
             Begins::Earliest => Start::Earliest,
         };
-        let following = Following { durability, start, by_token, notices, wants_token, named };
+        let PendingSubscription { spec, retain_handling, wants_token, .. } = *self;
         let (filter, selector) = (&*self.filter, self.selector.as_ref());
-        Filter { filter, qos, no_local, retain_as_published, retain_handling, identifier, selector, following }
+        Filter { filter, selector, spec, start, retain_handling, wants_token }
     }
 }
 
@@ -258,7 +232,7 @@ impl Broker {
                 let filter = SharedFilter::parse(text).expect("checked when it was made").filter;
                 let interest = self.interest_if_last(index, group, filter);
                 interests.extend(interest.map(|interest| (Box::from(*text), interest)));
-            } else if known.is_durable {
+            } else if known.spec.is_durable() {
                 let durable = self.cursors.get(known.cursor).durable.as_ref().expect("a durable subscription").number;
                 self.store.write_queue.forget(|key| Key::Position(durable).put(key));
                 let selector = known.selector.as_deref().map(remembered);
@@ -323,10 +297,10 @@ impl Broker {
         self.check_subscription(index, asked, (requested.filters.len(), requested.selector_bytes))?;
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
         let (filter, group) = (shared.filter, self.expect_member(index, asked, &shared)?);
-        let is_durable = asked.following.durability == Durability::Durable && group.is_none();
+        let is_durable = asked.spec.is_durable() && group.is_none();
         let session = self.sessions.get(index).memory.number;
         let known = self.router.find(index, asked.filter).map(|id| self.router.get(id));
-        let durable = known.filter(|known| known.is_durable && known.group == NO_GROUP).map(|known| {
+        let durable = known.filter(|known| known.spec.is_durable() && known.group == NO_GROUP).map(|known| {
             self.cursors.get(known.cursor).durable.as_deref().expect("a durable subscription has what is durable of it")
         });
         self.check_log_for(is_durable, durable.is_none())?;
@@ -351,22 +325,8 @@ impl Broker {
             (true, Some(number)) => Some(number),
             (true, None) => Some(self.store.numbers.next_durable(&mut self.store.write_queue)),
         };
-        let Filter { qos: _, no_local, retain_as_published, identifier, .. } = *asked;
-        let Following { durability, by_token, notices, named, .. } = asked.following;
-        let record = SubscriptionRecord {
-            number,
-            durability,
-            qos: asked.granted_qos(),
-            no_local,
-            retain_as_published,
-            by_token,
-            notices,
-            named: Some(named),
-            identifier,
-            start,
-            selector: text.as_deref(),
-            old,
-        };
+        let spec = SubscriptionSpec { qos: asked.spec.granted_qos(), ..asked.spec };
+        let record = SubscriptionRecord { number, spec, start, selector: text.as_deref(), old };
         let write_queue = &mut self.store.write_queue;
         write_queue.put(|key| Key::Subscription(session, asked.filter).put(key), |value| record.put_versioned(value));
         requested.filters.push((asked.filter.into(), number));

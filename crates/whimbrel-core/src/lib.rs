@@ -40,13 +40,14 @@ mod stats;
 pub mod store;
 pub mod stream;
 mod subscribing;
+mod subscription;
 mod timers;
 mod topic;
 
 pub use api::{
-    Accepted, Attach, Channel, Delivery, Durability, EventStep, Filter, Following, Granted, HangUp, Input, Kick,
-    Limits, Link, Naming, Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent,
-    SessionPrincipal, Settlement, Start, Tell, Unread, Will,
+    Accepted, Attach, Channel, Delivery, Durability, EventStep, Filter, Granted, HangUp, Input, Kick, Limits, Link,
+    Naming, Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent, SessionPrincipal,
+    Settlement, Start, SubscriptionSpec, Tell, Unread, Will,
 };
 pub use broker::Broker;
 pub use caching::CacheInterest;

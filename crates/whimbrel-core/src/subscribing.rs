@@ -3,7 +3,7 @@
 use whimbrel_event::{Qos, Time};
 use whimbrel_selector::SharedFilter;
 
-use crate::api::{Durability, Filter, Following, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
+use crate::api::{Durability, Filter, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
 use crate::broker::Broker;
 use crate::confirming::{Confirmed, PendingSubscription};
 use crate::cursor::{Begin, Follow};
@@ -11,6 +11,7 @@ use crate::overlay::UnansweredSubscribe;
 use crate::retained::REPLAY_SLICE;
 use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::store::Recipient;
+use crate::subscription::SubscriptionSpec;
 
 /// A subscription that is about to be made or changed.
 #[derive(Debug)]
@@ -57,15 +58,16 @@ impl Broker {
         let known = |asked: &Filter<'_>| {
             let known = self.router.get(self.router.find(index, asked.filter).ok_or(Refusal::LogFailed)?);
             let text = asked.selector.map(ToString::to_string);
-            let is_same = known.qos == asked.granted_qos() && known.no_local == asked.no_local;
+            let kept = |spec: &SubscriptionSpec| (spec.granted_qos(), spec.no_local, spec.is_replier);
+            let is_same = kept(&known.spec) == kept(&asked.spec);
             // A start position that is named would be forgotten, and the subscription would begin
             // elsewhere after the restart.
-            let goes_on = !asked.following.by_token && matches!(asked.following.start, Start::Own);
+            let goes_on = !asked.spec.by_token && matches!(asked.start, Start::Own);
             if !is_same || !goes_on || known.selector.as_deref() != text.as_deref() {
                 return Err(Refusal::LogFailed);
             }
-            let durability = if known.is_durable { Durability::Durable } else { asked.following.durability };
-            Ok(Granted { qos: known.qos, durability, is_less: false, begins: None })
+            let durability = if known.spec.is_durable() { Durability::Durable } else { asked.spec.durability };
+            Ok(Granted { qos: known.spec.qos, durability, is_less: false, begins: None })
         };
         let results: Vec<_> = filters.iter().map(known).collect();
         out.subscribed(link, tag, &results, &[]);
@@ -91,7 +93,7 @@ impl Broker {
                 self.sessions.stats.subscriptions_refused += 1;
             }
             fresh.push(result.is_ok_and(|new| new));
-            let (qos, durability) = (asked.granted_qos(), asked.following.durability);
+            let (qos, durability) = (asked.spec.granted_qos(), asked.spec.durability);
             results.push(result.map(|_| Granted { qos, durability, is_less: *is_less, begins: None }));
         }
         let failed =
@@ -156,11 +158,11 @@ impl Broker {
         let mut is_less = false;
         let Ok(SharedFilter { group, filter }) = SharedFilter::parse(asked.filter) else { return (granted, false) };
         let logs = self.remembers(index);
-        let keeps = asked.qos > Qos::AtMostOnce || asked.following.by_token;
-        let durability = &mut granted.following.durability;
+        let keeps = asked.spec.qos > Qos::AtMostOnce || asked.spec.by_token;
+        let durability = &mut granted.spec.durability;
         *durability = match *durability {
             Durability::Queued | Durability::Durable if group.is_some() => {
-                let lasts = logs && asked.qos > Qos::AtMostOnce && !self.router.is_volatile(filter);
+                let lasts = logs && asked.spec.qos > Qos::AtMostOnce && !self.router.is_volatile(filter);
                 is_less = !lasts && *durability == Durability::Durable;
                 if lasts { Durability::Durable } else { Durability::Queued }
             }
@@ -191,14 +193,17 @@ impl Broker {
     ) -> Result<usize, Refusal> {
         let shared = SharedFilter::parse(asked.filter).map_err(Refusal::BadFilter)?;
         let is_member = self.is_member(index, &shared);
-        if is_member && asked.no_local {
+        if is_member && asked.spec.no_local {
             return Err(Refusal::SharedNoLocal);
         }
-        let Following { durability, notices, start, by_token, .. } = asked.following;
+        let SubscriptionSpec { durability, notices, by_token, .. } = asked.spec;
         let is_semi_durable = durability == Durability::SemiDurable;
-        let is_tracked = is_semi_durable || notices || by_token || !matches!(start, Start::Own);
+        let is_tracked = is_semi_durable || notices || by_token || !matches!(asked.start, Start::Own);
         if is_member && is_tracked {
             return Err(Refusal::SharedTracked);
+        }
+        if is_member && asked.spec.is_replier {
+            return Err(Refusal::SharedReplier);
         }
         let known = self.router.find(index, asked.filter);
         let held = self.sessions.get(index).subscriptions.len();
@@ -241,15 +246,14 @@ impl Broker {
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
         let is_member = self.is_member(index, &shared);
         let group = if is_member { self.join_group(index, asked, shared.filter)? } else { NO_GROUP };
-        let lasts = is_member && asked.following.durability == Durability::Durable;
+        let lasts = is_member && asked.spec.is_durable();
+        let spec = asked.spec.in_force(confirmed.is_some() || lasts);
         // The shared subscription's own session has the position.
-        let durability = if lasts { Durability::Queued } else { asked.following.durability };
-        let asked = &Filter { following: Following { durability, ..asked.following }, ..*asked };
+        let durability = if lasts { Durability::Queued } else { asked.spec.durability };
+        let asked = &Filter { spec: SubscriptionSpec { durability, ..asked.spec }, ..*asked };
         let selector_bytes = self.count_selector(index, known, all);
-        let Filter { no_local, retain_as_published, identifier, selector, .. } = *asked;
-        let (qos, attached_only) = (asked.granted_qos(), durability != Durability::Queued);
-        let is_durable = confirmed.is_some() || lasts;
-        let text = selector
+        let selector = asked.selector;
+        let text: Option<Box<str>> = selector
             .filter(|_| self.remembers(index) || self.overlay.is_some())
             .map(|selector| selector.to_string().into());
         let begins = matches!(begin, Begin::CatchUp(_));
@@ -257,10 +261,7 @@ impl Broker {
         if let Some(id) = known {
             let cursor = self.follow(now, id, follow);
             let change = |s: &mut Subscription| {
-                (s.qos, s.no_local, s.retain_as_published, s.identifier) =
-                    (qos, no_local, retain_as_published, identifier);
-                (s.selector_bytes, s.cursor, s.named) = (selector_bytes, cursor, asked.following.named);
-                (s.attached_only, s.is_durable, s.selector) = (attached_only, is_durable, text);
+                (s.spec, s.cursor, s.selector_bytes, s.selector) = (spec, cursor, selector_bytes, text);
             };
             let stood = self.router.get(id).spot.map(|spot| spot.place);
             self.router.update(id, change, shared.filter, selector);
@@ -271,15 +272,9 @@ impl Broker {
         let new = Subscription {
             session: index,
             text: asked.filter.into(),
-            qos,
-            no_local,
-            retain_as_published,
-            named: asked.following.named,
-            identifier,
+            spec,
             group,
             cursor: NO_CURSOR,
-            attached_only,
-            is_durable,
             selector_bytes,
             selector: text,
             spot: None,

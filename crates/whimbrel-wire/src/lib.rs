@@ -30,7 +30,7 @@ pub use cutter::Cutter;
 pub use event::{EventFrame, Repairers};
 pub use frame::Frame;
 pub use holds::{GrantedStream, HeldStream, HoldGrant, HoldReport, TakenOver};
-pub use interest::{InterestEntry, InterestUpdate};
+pub use interest::{InterestEntry, InterestUpdate, REPLIER_NUMBER};
 pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
 pub use limits::{

@@ -10,7 +10,8 @@ use super::{Cursor, Positions, RemoteLogs};
 use crate::confirming::{Confirmed, remembered};
 use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
-use crate::store::{DurableNo, DurablePosition, FormerSelector, LogPlan, OWN, OwnTicks, RemotePosition};
+use crate::store::{DurableNo, DurablePosition, LogPlan, OWN, OwnTicks, RemotePosition};
+use crate::subscription::FormerSelector;
 
 /// Stands for a stream in which a subscription has acknowledged all wanted events.
 pub(crate) const NOTHING: Tick = Tick(u64::MAX);

@@ -6,7 +6,7 @@ use whimbrel_event::{CheckpointToken, EventId, PubendId, Publisher, Qos, Tick, T
 use whimbrel_selector::SharedFilter;
 
 use super::{Began, Begin, Cursor, Durable, Gap, GapReason, Gaps, InForce, NO_PUBEND, Positions, SilenceTimer};
-use crate::api::{Durability, Filter, Following, Reason, Start};
+use crate::api::{Durability, Filter, Reason, Start};
 use crate::broker::Broker;
 use crate::cache::PartitionSet;
 use crate::confirming::Confirmed;
@@ -19,22 +19,6 @@ const AWAY_MIN: Duration = Duration::from_millis(100);
 
 /// A longer absence counts as this one in those statistics.
 const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
-
-impl Following<'_> {
-    /// Whether a subscription needs a cursor, beside the router's state.
-    pub(crate) fn needs_cursor(&self) -> bool {
-        matches!(self.durability, Durability::SemiDurable | Durability::Durable) || self.notices
-    }
-}
-
-impl Filter<'_> {
-    /// The highest QoS of its deliveries. If the client keeps the position, an open exactly-once
-    /// delivery of a previous connection and an event that it asks for again could be the same:
-    /// then the position makes deliveries exactly once, not the handshake.
-    pub(crate) fn granted_qos(&self) -> Qos {
-        if self.following.by_token { self.qos.min(Qos::AtLeastOnce) } else { self.qos }
-    }
-}
 
 /// A cursor that is about to begin or to change.
 pub(crate) struct Follow<'a> {
@@ -54,7 +38,8 @@ impl Broker {
     /// the cursor.
     pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
         let Follow { index, asked, cursor, partitions, begin, confirmed } = follow;
-        if !asked.following.needs_cursor() {
+        let spec = asked.spec;
+        if !spec.needs_cursor() {
             if let Some(cursor) = cursor {
                 self.sessions.untrack_queue(index, cursor);
                 self.unfollow(cursor, asked.filter);
@@ -63,17 +48,17 @@ impl Broker {
         }
         let filter = SharedFilter::parse(asked.filter).expect("it was checked").filter;
         let is_volatile = confirmed.is_some() && self.router.may_be_volatile(filter);
-        let without = if asked.no_local { self.sessions.get(index).publisher } else { Publisher::UNKNOWN };
+        let without = if spec.no_local { self.sessions.get(index).publisher } else { Publisher::UNKNOWN };
         let new = Cursor {
             id: NO_CURSOR,
             session: index,
             subscription,
             without,
-            qos: asked.granted_qos(),
-            marks: Marks::of(asked),
-            keeps: asked.following.durability != Durability::Nondurable,
-            notices: asked.following.notices,
-            by_token: asked.following.by_token,
+            qos: spec.granted_qos(),
+            marks: Marks::of(&spec),
+            keeps: spec.durability != Durability::Nondurable,
+            notices: spec.notices,
+            by_token: spec.by_token,
             awaiting_start: false,
             catch_up: None,
             ahead: Positions::default(),
@@ -101,7 +86,7 @@ impl Broker {
         if confirmed.is_some() {
             self.await_grants(id);
         }
-        if asked.following.by_token && self.cursors.get(id).acknowledged.is_empty() {
+        if spec.by_token && self.cursors.get(id).acknowledged.is_empty() {
             // From now on the client reports its position; so far that is where it has answered
             // everything.
             self.cursors.get_mut(id).acknowledged = self.settled_position(index, id);
@@ -217,7 +202,7 @@ impl Broker {
         self.sessions.stats.resumed += 1;
         let newest = catch_up.positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
         let follow = &mut self.sessions.get_mut(index).follow;
-        let says_when_it_left = matches!(asked.following.start, Start::Token(..) | Start::After(_));
+        let says_when_it_left = matches!(asked.start, Start::Token(..) | Start::After(_));
         if says_when_it_left && !core::mem::replace(&mut follow.away_known, true) {
             self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
         }
@@ -236,7 +221,7 @@ impl Broker {
         let is_listed = cursor.catch_up.is_some() && !cursor.awaiting_start;
         cursor.awaiting_start = false;
         cursor.began.here = cursor.began.here.max(newest);
-        cursor.began.is_named |= !matches!(asked.following.start, Start::Own);
+        cursor.began.is_named |= !matches!(asked.start, Start::Own);
         cursor.ahead = Positions::default();
         // Earlier events are not waited for any more.
         let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(catch_up.positions.get(pubend)));
@@ -318,7 +303,7 @@ impl Broker {
 
     /// The position at which a cursor begins that was just made or changed.
     pub(crate) fn begins(&mut self, now: Time, index: u32, asked: &Filter<'_>) -> CheckpointToken {
-        if let Start::Token(token, later) = asked.following.start {
+        if let Start::Token(token, later) = asked.start {
             let mut begins = token.clone();
             // Where the token has no room, it begins a little earlier.
             if later.iter().all(|id| begins.advance(*id).is_ok()) {

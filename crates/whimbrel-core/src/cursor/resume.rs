@@ -12,7 +12,7 @@ use whimbrel_event::{HostId, PubendId, Reliability, Tick};
 use whimbrel_selector::TopicFilter;
 
 use super::{CatchUp, Durable, Gap, GapReason, InForce, NOTHING, RemoteLogs};
-use crate::api::{Durability, Filter, Start};
+use crate::api::{Filter, Start};
 use crate::broker::Broker;
 use crate::route::NO_CURSOR;
 use crate::store::{Key, MapValue, OWN};
@@ -21,10 +21,10 @@ impl Broker {
     /// Whether a requested new subscription resumes one of a session that cannot be reached.
     pub(crate) fn resumes(&self, index: u32, asked: &Filter<'_>) -> bool {
         let session = self.sessions.get(index);
-        let Start::Token(token, _) = asked.following.start else { return false };
+        let Start::Token(token, _) = asked.start else { return false };
         let oldest = self.now.as_nanos().saturating_sub(session.expiry.as_nanos().try_into().unwrap_or(u64::MAX));
         let is_without = session.memory.roam.as_deref().is_some_and(|place| place.resumes);
-        is_without && asked.following.durability == Durability::Durable && token.common() >= Tick(oldest)
+        is_without && asked.spec.is_durable() && token.common() >= Tick(oldest)
     }
 
     /// Adds a gap for the part of the own log, behind a resuming cursor, that was given up. Other

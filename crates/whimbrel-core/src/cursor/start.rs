@@ -43,11 +43,11 @@ impl Broker {
         assigned: &OwnTicks,
     ) -> OwnTicks {
         let goes_on = cursor.is_none() && self.resumes(index, asked);
-        if asked.following.durability == Durability::Durable && !goes_on {
+        if asked.spec.is_durable() && !goes_on {
             return *assigned;
         }
         let mut positions: Positions = self.streams.births().collect();
-        let named: Vec<(PubendId, Tick)> = match (asked.following.start, cursor.filter(|cursor| *cursor != NO_CURSOR)) {
+        let named: Vec<(PubendId, Tick)> = match (asked.start, cursor.filter(|cursor| *cursor != NO_CURSOR)) {
             (Start::Own, None) => return *assigned,
             (Start::Own, Some(id)) if self.cursors.get(id).by_token => {
                 self.cursors.get(id).acknowledged.iter().collect()
@@ -79,8 +79,7 @@ impl Broker {
         cursor: Option<u32>,
         partitions: &PartitionSet,
     ) -> Result<Begin, Refusal> {
-        let following = &asked.following;
-        let mut catch_up = match following.start {
+        let mut catch_up = match asked.start {
             Start::Own => {
                 let awaiting_start = cursor.map(|id| self.cursors.get(id)).filter(|cursor| cursor.awaiting_start);
                 let Some(awaiting_start) = awaiting_start else { return Ok(Begin::Keep) };
@@ -98,7 +97,7 @@ impl Broker {
                     ..catch_up
                 })));
             }
-            _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
+            _ if !matches!(asked.spec.durability, Durability::SemiDurable | Durability::Durable) => {
                 return Err(Refusal::StartNotKept);
             }
             start => {
@@ -112,7 +111,7 @@ impl Broker {
         catch_up.next = self.first_after(&catch_up.positions);
         if is_new && self.resumes(index, asked) {
             self.record_chopped(&mut catch_up);
-            self.record_younger(following.start, &mut catch_up);
+            self.record_younger(asked.start, &mut catch_up);
         } else if !self.is_buffered(filter, asked.selector) {
             let in_force = self.in_force_for(cursor, asked).unwrap_or(InForce::Untold);
             self.record_unbuffered(cursor, in_force, &mut catch_up);

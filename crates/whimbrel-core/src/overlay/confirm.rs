@@ -155,7 +155,7 @@ impl AwaitedBrokers {
     /// start position was given.
     pub(crate) fn new_ones(&self) -> impl Iterator<Item = (u32, &str)> {
         let begins = |(asked, new, result): &&(PendingSubscription, bool, Result<Granted, Refusal>)| {
-            *new && result.is_ok() && matches!(asked.view().following.start, Start::Own)
+            *new && result.is_ok() && matches!(asked.view().start, Start::Own)
         };
         let all = self.entries.iter().flat_map(|entry| entry.what.made.iter().map(|made| (entry.what.index, made)));
         all.filter(move |(_, made)| begins(made)).map(|(index, made)| (index, &*made.0.filter))

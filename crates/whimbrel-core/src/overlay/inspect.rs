@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, LatencyHistogram, Time};
+use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::LinkCounters;
 
 use super::{Overlay, OverlayStats};
@@ -83,8 +84,8 @@ pub struct InterestInfo {
     /// The version of its interest; of another broker, the version by which this broker's events
     /// are sent to it.
     pub version: u64,
-    /// Topic filters with selectors.
-    pub entries: Vec<(Box<str>, Option<Box<str>>)>,
+    /// What its subscribers want, as it tells other brokers.
+    pub entries: Vec<InterestValue>,
     /// There is a path to the broker.
     pub is_reachable: bool,
     /// Only for this broker's own interest: the brokers that can be reached and have not confirmed
@@ -158,13 +159,11 @@ impl Broker {
     /// order of their hosts. Skips the first `from`, and returns at most `max`.
     pub fn interests(&self, from: usize, max: usize) -> Vec<InterestInfo> {
         let Some(overlay) = self.overlay.as_deref() else { return Vec::new() };
-        let texts =
-            |entry: &whimbrel_net::interest::others::InterestValue| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {
             name: overlay.net.config.name.clone(),
             host: overlay.net.host,
             version: overlay.net.own_interest.version(),
-            entries: overlay.net.own_interest.entries().map(texts).collect(),
+            entries: overlay.net.own_interest.entries().cloned().collect(),
             is_reachable: true,
             unconfirmed: self.unconfirmed(overlay),
         };
@@ -172,7 +171,7 @@ impl Broker {
             name: overlay.net.name_of(destination.host),
             host: destination.host,
             version: destination.version,
-            entries: destination.entries().map(texts).collect(),
+            entries: destination.entries().cloned().collect(),
             is_reachable: overlay.net.routes.is_reachable(destination.host),
             unconfirmed: Vec::new(),
         });

@@ -66,6 +66,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{Deployment, HostId, PubendId, Tick, Time};
+pub use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::interest::reduce;
 use whimbrel_net::link::peers::Peer;
 

@@ -21,7 +21,7 @@ impl Broker {
         filter: TopicFilter<'_>,
         (subscription, cursor): (u32, u32),
     ) {
-        if !matches!(asked.following.start, Start::Own) {
+        if !matches!(asked.start, Start::Own) {
             self.await_in_force(asked, filter, (subscription, cursor));
         }
     }

@@ -32,7 +32,6 @@ mod release;
 mod remote_holds;
 mod remote_reads;
 mod restore;
-mod subscription_record;
 mod survey;
 mod ticks;
 mod trouble;
@@ -56,7 +55,9 @@ pub(crate) use holds_given::{
     EndedHostRecord, HOLDS_GIVEN_MAX, HeldInterest, HeldInterestRecord, HoldGiven, HoldRecord, HoldsGiven, InterestKey,
     RestoredHolds,
 };
-pub(crate) use keys::{DurableNo, Key, MapValue, OWN, OwnTicks, SessionNo};
+pub(crate) use keys::{
+    DurableNo, Key, MapValue, OWN, OwnTicks, SessionNo, put_selector, put_ticks, selector_of, ticks,
+};
 pub use numbers::HOLDS_SHARD;
 pub(crate) use numbers::Numbers;
 pub(crate) use placed::{AttachmentRecord, KnownBrokerRecord};
@@ -69,7 +70,6 @@ pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
 pub(crate) use remote_reads::{FilterEntries, REMOTE_MEMBERS_MAX, RemoteReads, ToldPart};
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
-pub(crate) use subscription_record::{FormerSelector, SubscriptionRecord};
 pub(crate) use survey::SURVEYOR;
 pub(crate) use wire::{ByteReader, put_bytes, put_varint};
 pub(crate) use write_queue::WriteQueue;

@@ -180,7 +180,7 @@ impl Broker {
             .collect();
         hosts.sort_unstable();
         hosts.dedup();
-        let has_durable = session.subscriptions.iter().any(|id| self.router.get(*id).is_durable);
+        let has_durable = session.subscriptions.iter().any(|id| self.router.get(*id).spec.is_durable());
         let is_in_force = |host: HostId| {
             let claims = &overlay.logs.received;
             let is_granted = claims.is_granted(host, version) && claims.is_held(host, place.came);

@@ -66,7 +66,7 @@ fn what_is_not_there_is_refused_with_the_reason() {
     for (props, says) in [
         (Props::new().user("w-durability", "forever"), "w-durability is none of"),
         (semi_durable().user("w-durability", "semi-durable"), "w-durability is given more than once"),
-        (Props::new().user("w-replier", "on"), "w-replier is not available"),
+        (Props::new().user("w-replier", "yes"), "w-replier is neither on nor off"),
         (semi_durable().user("w-ack", "packet"), "w-ack is not token"),
         (Props::new().user("w-ack", "token"), "ask for w-durability durable or semi-durable"),
         (semi_durable().user("w-notices", "loud"), "w-notices is neither on nor off"),
