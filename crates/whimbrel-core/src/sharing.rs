@@ -87,7 +87,7 @@ impl Broker {
             return Ok(Some(id));
         }
         if own.is_none() {
-            self.check_log_for(true, true)?;
+            self.store.disk.check_subscription(true, true)?;
         }
         let id = self.find_or_place(asked.filter);
         let is_home = self.groups.is_home(id);
@@ -129,7 +129,7 @@ impl Broker {
         let own = self.groups.own(id).expect("it asks with its own session");
         let assigned = self.streams.own.assigned();
         let identifier = if self.groups.branches(id).iter().any(|branch| branch.lasts) { FOR_OTHERS } else { 0 };
-        self.request_within(own, &asked_by_own(text, selector, identifier), &assigned)?;
+        self.write_within(own, &asked_by_own(text, selector, identifier), &assigned)?;
         self.groups.select(id, selector);
         Ok(())
     }
@@ -419,7 +419,7 @@ impl Broker {
         self.sessions.get_mut(index).groups.push(id);
         self.groups.set_own(id, index);
         // A changed selector may have been durable only here.
-        let selector = selector.as_deref().map(crate::confirming::remembered);
+        let selector = selector.as_deref().map(crate::subscription::remembered);
         self.groups.select(id, selector.as_ref());
         let spot = self.groups.set_durable(id);
         self.leave_index(id, &text, spot);

@@ -102,6 +102,13 @@ pub struct Granted {
     pub begins: Option<CheckpointToken>,
 }
 
+impl Granted {
+    /// Whether all events are logged for it.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durability == Durability::Durable
+    }
+}
+
 /// A requested subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {

@@ -425,7 +425,7 @@ impl Broker {
 }
 
 impl Net {
-    pub(super) fn tell_interest_soon(&mut self, now: Time) {
+    pub(crate) fn tell_interest_soon(&mut self, now: Time) {
         if self.timers.first_of(Due::Interest).is_none() {
             let at = self.own_interest.next_version_at(now, self.topology.len(), &mut self.interests.recent);
             self.set_timer(at, Due::Interest);

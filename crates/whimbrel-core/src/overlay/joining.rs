@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::{HostId, Time};
 
-use super::confirm::CONFIRM_MAX;
 use super::net::Net;
 use crate::api::Output;
 use crate::broker::Broker;
+use crate::subscription::CONFIRM_MAX;
 
 /// Stands for all brokers that are not named in the answer to a SUBSCRIBE: where more have not
 /// confirmed than are named, or where the broker has never had a link.
@@ -46,7 +46,7 @@ impl Joining {
 
 impl Net {
     /// Whether other brokers may become known within a moment, so that answers wait.
-    pub(super) fn is_young(&self, now: Time) -> bool {
+    pub(crate) fn is_young(&self, now: Time) -> bool {
         self.config.expects_peers && self.joining.as_ref().is_some_and(|joining| now.since(joining.since) < CONFIRM_MAX)
     }
 
@@ -76,7 +76,7 @@ impl Net {
 
     /// Whether links are expected, and there has never been one or no broker named over it is
     /// known.
-    pub(super) fn lacks_everyone(&self) -> bool {
+    pub(crate) fn lacks_everyone(&self) -> bool {
         let knows_nobody = self.topology.len() < 2;
         let is_waited_for = |joining: &Joining| !joining.is_compared || knows_nobody && !joining.lacking.is_empty();
         self.config.expects_peers && self.joining.as_ref().is_some_and(is_waited_for)

@@ -17,9 +17,7 @@
 //!   brokers that fill them.
 //! - `follow`, `retire`: hosts come to be known, end, and are forgotten.
 //! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
-//!   `returning`: a subscription that comes back before its interest is in force again.
 //! - `borrow`, `lend`, `named`, `passing`: parts of logs, read for other brokers.
-//! - `confirm`, `ending`: a SUBSCRIBE or UNSUBSCRIBE is answered when the other brokers know of it.
 //! - `messages`: routed messages between brokers that need not be neighbours. `questions`:
 //!   operators' questions to all brokers.
 //! - `roam`: sessions move to the broker that their client connects to, and are copied to others.
@@ -30,9 +28,7 @@
 
 mod answer;
 mod borrow;
-mod confirm;
 mod destinations;
-mod ending;
 mod flood;
 mod follow;
 mod forward;
@@ -54,7 +50,6 @@ mod registry;
 mod rendezvous;
 mod repair;
 mod retire;
-mod returning;
 mod roam;
 mod shares;
 mod sizes;
@@ -73,11 +68,13 @@ use whimbrel_net::link::peers::Peer;
 use crate::api::{HangUp, Output, PeerInput, PeerLink};
 use crate::broker::Broker;
 use crate::store::DurableNo;
+use crate::subscription::Awaiting;
 
-pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
 pub use forward::EVENT_BYTES_MAX;
+pub(crate) use hold_received::HoldsReceived;
 pub use inspect::{InterestInfo, LinkInfo, NeighbourInfo, TopologyInfo};
 pub use joining::ALL_OTHERS;
+pub(crate) use net::Net;
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
 pub use questions::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
@@ -98,9 +95,7 @@ pub use whimbrel_net::link::peers::{
 };
 
 use destinations::Destinations;
-use hold_received::HoldsReceived;
 use lend::Lending;
-use net::Net;
 use passing::Passing;
 use repair::HoleRepair;
 use roam::Roam;
@@ -196,7 +191,7 @@ pub(crate) struct Overlay {
     pub(crate) destinations: Destinations,
     /// Reliable streams with holes.
     repairs: BTreeMap<PubendId, HoleRepair>,
-    pub(crate) waiting: AwaitedBrokers,
+    pub(crate) waiting: Awaiting,
     pub(crate) roam: Roam,
     pub(crate) logs: Logs,
 }
@@ -228,7 +223,7 @@ impl Overlay {
             net: Net::new(now, host, incarnation, deployment, birth, config),
             destinations: Destinations::default(),
             repairs: BTreeMap::new(),
-            waiting: AwaitedBrokers::default(),
+            waiting: Awaiting::default(),
             roam: Roam::begun(now, incarnation),
             logs: Logs::default(),
         }

@@ -97,7 +97,7 @@ impl Net {
         }
     }
 
-    pub(super) fn set_timer(&mut self, at: Time, due: Due) {
+    pub(crate) fn set_timer(&mut self, at: Time, due: Due) {
         self.timers.insert(at, due);
     }
 

@@ -253,7 +253,7 @@ impl Broker {
         let is_more = remote.told < version;
         (remote.told, remote.since) = (version, part.since);
         if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.waiting.is_told_more |= is_more;
+            overlay.waiting.record_told_more(is_more);
         }
         if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };

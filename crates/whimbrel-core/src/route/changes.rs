@@ -7,8 +7,8 @@ use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 use super::Router;
 use super::target::{GROUP_BIT, MARKS, PARTITION_BIT};
 use crate::caching::CacheInterest;
-use crate::confirming::remembered;
 use crate::store::DurableNo;
+use crate::subscription::remembered;
 
 /// Marks former selectors' interests of durable subscriptions, by their numbers, in the changes.
 const OLD: u64 = 1 << 32;

@@ -14,12 +14,11 @@ use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
 use super::written::PositionHead;
 use crate::api::{Durability, Filter, Reason, Will};
 use crate::broker::Broker;
-use crate::confirming::Confirmed;
 use crate::cursor::{FormerInterest, Gap, GapReason, NOTHING, Positions, gap_of};
 use crate::overlay::Attachment;
 use crate::route::NO_CURSOR;
 use crate::session::{Slot, Stage};
-use crate::subscription::{CarriedOld, CarriedSubscription, FormerSelector, SubscriptionSpec};
+use crate::subscription::{CarriedOld, CarriedSubscription, FormerSelector, LoggedFrom, SubscriptionSpec};
 
 /// Where an imported session comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -279,11 +278,11 @@ impl Broker {
         let shared = SharedFilter::parse(carried.text).expect("it was just checked");
         let Ok(group) = self.expect_member(index, &asked, &shared) else { return self.refuse_import() };
         let is_durable = durability == Durability::Durable && group.is_none();
-        let confirmed = is_durable.then(|| {
+        let logged = is_durable.then(|| {
             let number = self.store.numbers.next_durable(&mut self.store.write_queue);
-            Confirmed { number, start: self.import_start(&position.streams), newest: assigned, until: None }
+            LoggedFrom { number, start: self.import_start(&position.streams), newest: assigned, until: None }
         });
-        let is_made = self.add_subscription(now, index, &asked, confirmed.as_ref()).is_ok();
+        let is_made = self.make_subscription(now, index, &asked, logged.as_ref()).is_ok();
         if let Some(group) = group {
             self.expect_no_more(group);
         }
@@ -297,14 +296,14 @@ impl Broker {
         }
         if self.remembers(index) {
             self.remember_subscription(index, carried.text);
-            if let Some(confirmed) = &confirmed {
+            if let Some(logged) = &logged {
                 self.write_position(cursor);
                 self.store
                     .write_queue
-                    .put(|key| Key::Unnamed(confirmed.number).put(key), |value| assigned.put_versioned(value));
+                    .put(|key| Key::Unnamed(logged.number).put(key), |value| assigned.put_versioned(value));
             }
         }
-        Some((cursor, confirmed.map(|confirmed| confirmed.number)))
+        Some((cursor, logged.map(|logged| logged.number)))
     }
 
     /// Restores, per imported subscription, up to which ticks filter records do not name it.

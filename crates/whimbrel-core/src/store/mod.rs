@@ -45,6 +45,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Packed, Tick, Time};
 
+use crate::api::Refusal;
+
 pub(crate) use carried::{Moving, NAMED_MAX, join, split};
 pub(crate) use carry::SessionSource;
 pub(crate) use commit_queue::{Answer, CommitQueue, HeldEvent, Recipient, Wait};
@@ -74,7 +76,7 @@ pub(crate) use survey::SURVEYOR;
 pub(crate) use wire::{ByteReader, put_bytes, put_varint};
 pub(crate) use write_queue::WriteQueue;
 pub use write_queue::{Batch, BatchNo};
-pub(crate) use written::Written;
+pub(crate) use written::WrittenPosition;
 
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
@@ -209,4 +211,16 @@ pub enum Disk {
     /// Nothing any more: a write or a sync has failed. Whether uncommitted batches are on disk is
     /// unknown.
     Poisoned,
+}
+
+impl Disk {
+    /// Checks whether the log takes a durable subscription: another one, or a change.
+    pub(crate) fn check_subscription(self, is_durable: bool, is_new: bool) -> Result<(), Refusal> {
+        match self {
+            // A client that comes back frees log, so a subscription that exists is not refused.
+            Disk::Full if is_durable && is_new => Err(Refusal::LogFull),
+            Disk::Poisoned if is_durable => Err(Refusal::LogFailed),
+            Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => Ok(()),
+        }
+    }
 }

@@ -15,14 +15,13 @@ use super::written::{self, PositionHead, PositionPart};
 use super::{Disk, EndedHostRecord, Flight, HeldInterestRecord, HoldRecord, Lost, Numbers, Profile, RestoredHolds};
 use crate::api::{Filter, Limits, Reason, Will};
 use crate::broker::Broker;
-use crate::confirming::{Confirmed, remembered};
 use crate::cursor::{FormerInterest, Gap, GapReason};
 use crate::fault::Faults;
 use crate::overlay::Attachment;
 use crate::route::NO_CURSOR;
 use crate::session::Unreleased;
 use crate::stream::Streams;
-use crate::subscription::SubscriptionRecord;
+use crate::subscription::{LoggedFrom, SubscriptionRecord, remembered};
 
 /// The state of one stream of events in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -403,11 +402,11 @@ impl Broker {
         let selector = record.selector.map(remembered);
         let asked = Filter::again(text, selector.as_ref(), record.spec);
         let began = self.streams.own.positions();
-        let confirmed = record.number.filter(|_| record.spec.is_durable());
+        let logged = record.number.filter(|_| record.spec.is_durable());
         // Until the survey has found its newest event, that may be any logged one.
         let newest = self.store.release.logged;
-        let confirmed = confirmed.map(|number| Confirmed { number, start: record.start, newest, until: None });
-        if self.add_subscription(now, index, &asked, confirmed.as_ref()).is_err() {
+        let logged = logged.map(|number| LoggedFrom { number, start: record.start, newest, until: None });
+        if self.make_subscription(now, index, &asked, logged.as_ref()).is_err() {
             // The limits were lowered since.
             self.sessions.stats.subscriptions_refused += 1;
             return None;

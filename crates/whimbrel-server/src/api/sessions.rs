@@ -167,7 +167,6 @@ fn session(Seen { info, client }: &Seen, now: Time) -> Session {
         kept: info.is_kept,
         subscriptions: info.subscriptions as u64,
         durable: info.durable as u64,
-        replier: info.spec.is_replier,
         lag_ms: info.behind.map(|tick| age(now, tick)),
         in_flight: info.in_flight as u64,
         waiting: info.waiting as u64,
@@ -211,6 +210,7 @@ fn subscription(info: &SubscriptionInfo, now: Time) -> Subscription {
         qos: info.spec.qos as u8,
         durability: info.spec.durability.name().to_owned(),
         position_kept_by: if info.spec.by_token { "client" } else { "broker" }.to_owned(),
+        replier: info.spec.is_replier,
         lag_ms: info.behind.map(|tick| age(now, tick)),
         positions: info.positions.iter().map(position).collect(),
     }

@@ -11,9 +11,9 @@ use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, SessionClaims};
 use super::{Due, GivenSession, KnownClaim, Want, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::confirm::has_confirmed;
 use crate::overlay::messages::Sender;
 use crate::route::NO_CURSOR;
+use crate::subscription::has_confirmed;
 
 /// How often it is asked whether sessions that were given away are safe.
 pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
@@ -190,7 +190,7 @@ impl Broker {
     }
 
     /// The own interest has a version that has all sessions which have come.
-    pub(in crate::overlay) fn name_roaming(&mut self, version: u64) {
+    pub(crate) fn name_roaming(&mut self, version: u64) {
         let Some(overlay) = self.overlay.as_deref_mut() else { return };
         for client in core::mem::take(&mut overlay.roam.unnamed) {
             let Some(index) = self.sessions.find(&client) else { continue };

@@ -92,6 +92,20 @@ fn what_is_not_there_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_replier_gets_what_others_get_and_a_shared_subscription_is_none() {
+    let mut world = World::new();
+    let (conn, publisher) = (world.client("a"), world.client("publisher"));
+    let replier = || Props::new().user("w-replier", "on");
+    let answer = ask(&mut world, conn, &[("t", 1), ("$share/g/t", 1)], replier());
+    assert_eq!(answer.codes, [1, 0x83]);
+    assert!(answer.reason().contains("w-replier is not for it"), "{}", answer.reason());
+    assert!(answer.tokens().is_empty(), "it has not asked for names");
+    world.send(publisher, Publish::new("t", "x").qos(1, 1));
+    assert_eq!(world.message(conn).props.user(), []);
+    assert_eq!(ask(&mut world, conn, &[("$share/g/t", 1)], Props::new().user("w-replier", "off")).codes, [1]);
+}
+
+#[test]
 fn a_reason_string_about_a_long_place_is_short() {
     let mut world = World::new();
     let conn = world.client("a");

@@ -1,159 +1,152 @@
-//! Making, changing and ending subscriptions.
+//! Written → in force. Subscriptions are made, changed and ended here, also those of restored and
+//! imported sessions.
 
 use whimbrel_event::{Qos, Time};
 use whimbrel_selector::SharedFilter;
 
-use crate::api::{Durability, Filter, Granted, Kick, Link, Output, Refusal, RetainHandling, Start};
+use super::machine::{Asker, InForce, LoggedFrom, Made, Reserved, Written, WrittenEnd, WrittenFilter};
+use super::{Request, SubscriptionSpec};
+use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Broker;
-use crate::confirming::{Confirmed, PendingSubscription};
-use crate::cursor::{Begin, Follow};
-use crate::overlay::UnansweredSubscribe;
-use crate::retained::REPLAY_SLICE;
+use crate::cursor::{BeginAt, Follow};
 use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
-use crate::store::Recipient;
-use crate::subscription::SubscriptionSpec;
+use crate::store::Key;
 
 /// A subscription that is about to be made or changed.
 #[derive(Debug)]
-pub(crate) struct SubscriptionChange<'a> {
-    pub(crate) asked: Filter<'a>,
+pub(super) struct NewFilter<'a> {
+    /// The request as it is granted.
+    pub(super) asked: Filter<'a>,
     /// The durability is less than the client has asked for.
-    pub(crate) is_less: bool,
-    /// Its confirmed state if it is durable, or why it is refused.
-    pub(crate) confirmed: Result<Option<Confirmed>, Refusal>,
+    pub(super) is_less: bool,
+    /// Its part of the log if it is durable, or why it is refused.
+    pub(super) logged: Result<Option<LoggedFrom>, Refusal>,
 }
 
 impl Broker {
-    pub(crate) fn subscribe(
-        &mut self,
-        now: Time,
-        (link, tag): (Link, u16),
-        filters: &[Filter<'_>],
-        out: &mut dyn Output,
-    ) {
-        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
-        if self.remembers(index) {
-            return self.ask_to_subscribe(now, (whom, tag), filters, out);
-        }
-        if self.sessions.get(index).memory.is_kept {
-            return self.subscribe_without_log(index, (link, tag), filters, out);
-        }
-        let making = filters.iter().map(|asked| {
-            let (asked, is_less) = self.grant(index, asked);
-            SubscriptionChange { asked, is_less, confirmed: Ok(None) }
-        });
-        let making = making.collect();
-        self.make_subscriptions(now, index, making, Some((whom, tag)), out);
-    }
-
-    /// Answers a SUBSCRIBE after the log has failed: nothing can be remembered, so subscriptions
-    /// stay as they are, and new ones are refused.
-    fn subscribe_without_log(
-        &mut self,
-        index: u32,
-        (link, tag): (Link, u16),
-        filters: &[Filter<'_>],
-        out: &mut dyn Output,
-    ) {
-        let known = |asked: &Filter<'_>| {
-            let known = self.router.get(self.router.find(index, asked.filter).ok_or(Refusal::LogFailed)?);
-            let text = asked.selector.map(ToString::to_string);
-            let kept = |spec: &SubscriptionSpec| (spec.granted_qos(), spec.no_local, spec.is_replier);
-            let is_same = kept(&known.spec) == kept(&asked.spec);
-            // A start position that is named would be forgotten, and the subscription would begin
-            // elsewhere after the restart.
-            let goes_on = !asked.spec.by_token && matches!(asked.start, Start::Own);
-            if !is_same || !goes_on || known.selector.as_deref() != text.as_deref() {
-                return Err(Refusal::LogFailed);
+    /// A SUBSCRIBE is durable: its subscriptions are made. The client is answered if it is
+    /// `present`.
+    pub(crate) fn on_written(&mut self, now: Time, written: Written, present: bool, out: &mut dyn Output) {
+        let Written { asker, filters, at } = written;
+        let Asker { index, number, .. } = asker;
+        let mut new = Vec::with_capacity(filters.len());
+        for WrittenFilter { request, is_less, result } in &filters {
+            let mut logged = result.as_ref().map(|reserved| reserved.logged.clone()).map_err(|refusal| *refusal);
+            if let Ok(Some(logged)) = &mut logged
+                && let Some(newest) = self.store.filters.asking.remove(&logged.number)
+            {
+                logged.newest = newest;
             }
-            let durability = if known.spec.is_durable() { Durability::Durable } else { asked.spec.durability };
-            Ok(Granted { qos: known.spec.qos, durability, is_less: false, begins: None })
-        };
-        let results: Vec<_> = filters.iter().map(known).collect();
-        out.subscribed(link, tag, &results, &[]);
+            new.push(NewFilter { asked: request.view(), is_less: *is_less, logged });
+        }
+        let is_there = self.sessions.is_numbered(index, number);
+        if is_there {
+            self.sessions.get_mut(index).memory.pending.structural -= 1;
+            for text in self.make(now, asker, new, present, out) {
+                // It was written, but cannot be made: for instance, its start position is invalid.
+                self.remember_subscription(index, &text);
+            }
+            self.count_wait_since(now, asker, at);
+            if !self.sessions.is_attached(index) {
+                self.stay_behind(index);
+            } else if !present {
+                // The client that is connected now has not said where it stands.
+                filters.iter().for_each(|filter| self.await_start(index, filter.request.text()));
+                self.resume(now, index, out);
+            }
+            if self.sessions.get(index).shares().is_some() {
+                self.own_confirmed(now, index, out);
+            }
+        }
+        for WrittenFilter { request, result, .. } in filters {
+            self.release_reserved(asker, &request, result, is_there);
+        }
     }
 
-    /// Makes or changes subscriptions of a session, each with its confirmed state if it is durable,
-    /// or refuses them for the reason given. Answers the client if it is there. Returns the filters
-    /// that could not be made although they were not refused before.
-    pub(crate) fn make_subscriptions(
+    /// Gives up what was set aside for a subscription until it was in force, and what is written of
+    /// it if its session has ended meanwhile.
+    fn release_reserved(&mut self, asker: Asker, request: &Request, result: Result<Reserved, Refusal>, is_there: bool) {
+        let Ok(Reserved { logged, interest, group }) = result else { return };
+        if !is_there {
+            self.store.write_queue.forget(|key| Key::Subscription(asker.number, request.text()).put(key));
+            if let Some(logged) = &logged {
+                self.store.write_queue.forget(|key| Key::Position(logged.number).put(key));
+            }
+            self.store.write_queue.seal_large();
+        }
+        if let Some(group) = group {
+            self.expect_no_more(group);
+        }
+        if let Some(interest) = interest {
+            let filter = SharedFilter::parse(request.text()).expect("it was checked").filter;
+            self.router.remove_interest(filter, interest);
+        }
+    }
+
+    /// An UNSUBSCRIBE is durable. The client is answered if it is `present`.
+    pub(crate) fn on_written_end(&mut self, now: Time, written: WrittenEnd, present: bool, out: &mut dyn Output) {
+        let WrittenEnd { asker, existed, interests } = written;
+        for (text, interest) in interests {
+            let filter = SharedFilter::parse(&text).expect("it was a subscription").filter;
+            self.router.remove_interest(filter, interest);
+        }
+        if self.sessions.is_numbered(asker.index, asker.number) {
+            self.sessions.get_mut(asker.index).memory.pending.structural -= 1;
+        }
+        if present {
+            self.answer_end(now, asker, existed, out);
+        }
+    }
+
+    /// Makes or changes subscriptions of a session, or refuses them for the reason given, and goes
+    /// on to the answer unless the client is not `present`. Returns the filters that could not be
+    /// made although they were not refused before.
+    pub(super) fn make(
         &mut self,
         now: Time,
-        index: u32,
-        filters: Vec<SubscriptionChange<'_>>,
-        answer: Option<(Recipient, u16)>,
+        asker: Asker,
+        filters: Vec<NewFilter<'_>>,
+        present: bool,
         out: &mut dyn Output,
     ) -> Vec<Box<str>> {
-        let mut results = Vec::with_capacity(filters.len());
-        let mut fresh = Vec::with_capacity(filters.len());
-        for SubscriptionChange { asked, is_less, confirmed } in &filters {
-            let result = confirmed.as_ref().map_err(|refusal| *refusal);
-            let result = result.and_then(|confirmed| self.add_subscription(now, index, asked, confirmed.as_ref()));
+        let index = asker.index;
+        let (mut made, mut failed) = (Vec::with_capacity(filters.len()), Vec::new());
+        for NewFilter { asked, is_less, logged } in &filters {
+            let result = logged.as_ref().map_err(|refusal| *refusal);
+            let result = result.and_then(|logged| self.make_subscription(now, index, asked, logged.as_ref()));
             if result.is_err() {
                 self.sessions.stats.subscriptions_refused += 1;
+                failed.extend(logged.is_ok().then(|| Box::from(asked.filter)));
             }
-            fresh.push(result.is_ok_and(|new| new));
             let (qos, durability) = (asked.spec.granted_qos(), asked.spec.durability);
-            results.push(result.map(|_| Granted { qos, durability, is_less: *is_less, begins: None }));
+            let is_new = result == Ok(true);
+            let result = result.map(|_| Granted { qos, durability, is_less: *is_less, begins: None });
+            made.push(Made { request: Request::keep(asked), is_new, result });
         }
-        let failed =
-            filters.iter().zip(&results).filter(|(making, result)| making.confirmed.is_ok() && result.is_err());
-        let failed = failed.map(|(making, _)| making.asked.filter.into()).collect();
         self.record_changed(now, index, true);
-        let Some((whom, tag)) = answer else {
-            self.attend_all(now, index, out);
-            return failed;
-        };
-        // Before the interests are known that the answer waits for.
-        self.adopt_groups(now, index, out);
-        let made = filters.iter().zip(fresh).zip(results);
-        let made =
-            made.map(|((making, new), result)| (PendingSubscription::keep(&making.asked), new, result)).collect();
-        let begun = self.serial;
-        if let Err(unanswered) = self.wait_for_brokers(now, UnansweredSubscribe { whom, tag, index, made, begun }) {
-            self.answer_subscribed(now, unanswered, &[], out);
-        }
-        self.attend_all(now, index, out);
-        self.resume(now, index, out);
-        failed
-    }
-
-    /// Answers a SUBSCRIBE, names the brokers that do not know its interest yet, and lets its
-    /// subscriptions read retained messages.
-    pub(crate) fn answer_subscribed(
-        &mut self,
-        now: Time,
-        UnansweredSubscribe { whom, tag, index, made, begun }: UnansweredSubscribe,
-        pending: &[Box<str>],
-        out: &mut dyn Output,
-    ) {
-        let mut results = Vec::with_capacity(made.len());
-        for (asked, _, result) in &made {
-            // The subscription may have ended meanwhile.
-            let is_there = self.router.find(index, &asked.filter).is_some();
-            let begins = (asked.wants_token() && is_there).then(|| self.begins(now, index, &asked.view()));
-            results.push(result.clone().map(|granted| Granted { begins, ..granted }));
-        }
-        if let Some(overlay) = self.overlay.as_deref_mut() {
-            overlay.net.own_interest.record_answered(now);
-        }
-        out.subscribed(whom.link, tag, &results, pending);
-        for (asked, new, result) in &made {
-            let wanted = match asked.view().retain_handling {
-                RetainHandling::Send => true,
-                RetainHandling::SendIfNew => *new,
-                RetainHandling::DoNotSend => false,
-            };
-            if wanted && result.is_ok() {
-                self.begin_to_read(index, &asked.filter, asked.view().selector, begun);
+        let is_member = !self.sessions.get(index).groups.is_empty();
+        if present {
+            if is_member {
+                // Before the interests are known that the answer waits for.
+                self.adopt_groups(now, index, out);
+            }
+            let begun = self.serial;
+            if let Some(in_force) = self.wait_for_brokers(now, InForce { asker, made, begun }) {
+                self.answer_subscribe(now, in_force, Vec::new(), out);
             }
         }
-        self.read_retained(now, index, &mut { REPLAY_SLICE }, out);
+        if is_member {
+            self.attend_all(now, index, out);
+        }
+        if present {
+            self.resume(now, index, out);
+        }
+        failed
     }
 
     /// The part of a request that is granted, and whether that is less. The durability depends on
     /// what the broker and the session have.
-    pub(crate) fn grant<'a>(&self, index: u32, asked: &Filter<'a>) -> (Filter<'a>, bool) {
+    pub(super) fn grant<'a>(&self, index: u32, asked: &Filter<'a>) -> (Filter<'a>, bool) {
         let mut granted = *asked;
         let mut is_less = false;
         let Ok(SharedFilter { group, filter }) = SharedFilter::parse(asked.filter) else { return (granted, false) };
@@ -221,33 +214,32 @@ impl Broker {
 
     /// Whether a subscription still has events to get under another selector than the one asked
     /// for. These may be in any partition of the cache.
-    fn has_former_selectors(&self, cursor: Option<u32>, confirmed: Option<&Confirmed>) -> bool {
-        let changes = confirmed.is_some_and(|confirmed| confirmed.until.is_some());
+    fn has_former_selectors(&self, cursor: Option<u32>, logged: Option<&LoggedFrom>) -> bool {
+        let changes = logged.is_some_and(|logged| logged.until.is_some());
         changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.rare.old.is_empty())
     }
 
     /// Makes or changes a subscription; true if it is new.
-    pub(crate) fn add_subscription(
+    pub(crate) fn make_subscription(
         &mut self,
         now: Time,
         index: u32,
         asked: &Filter<'_>,
-        confirmed: Option<&Confirmed>,
+        logged: Option<&LoggedFrom>,
     ) -> Result<bool, Refusal> {
         let all = self.check_subscription(index, asked, (0, 0))?;
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
         let known = self.router.find(index, asked.filter);
         let cursor = known.map(|id| self.router.get(id).cursor).filter(|cursor| *cursor != NO_CURSOR);
-        let partitions = self
-            .cache
-            .candidates(shared.filter, asked.selector.filter(|_| !self.has_former_selectors(cursor, confirmed)));
+        let partitions =
+            self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_former_selectors(cursor, logged)));
         let begin = self
             .begin(now, (index, known.is_none()), (asked, shared.filter), cursor, &partitions)
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;
         let is_member = self.is_member(index, &shared);
         let group = if is_member { self.join_group(index, asked, shared.filter)? } else { NO_GROUP };
         let lasts = is_member && asked.spec.is_durable();
-        let spec = asked.spec.in_force(confirmed.is_some() || lasts);
+        let spec = asked.spec.in_force(logged.is_some() || lasts);
         // The shared subscription's own session has the position.
         let durability = if lasts { Durability::Queued } else { asked.spec.durability };
         let asked = &Filter { spec: SubscriptionSpec { durability, ..asked.spec }, ..*asked };
@@ -256,8 +248,8 @@ impl Broker {
         let text: Option<Box<str>> = selector
             .filter(|_| self.remembers(index) || self.overlay.is_some())
             .map(|selector| selector.to_string().into());
-        let begins = matches!(begin, Begin::CatchUp(_));
-        let follow = Follow { index, asked, cursor, partitions, begin, confirmed };
+        let begins = matches!(begin, BeginAt::CatchUp(_));
+        let follow = Follow { index, asked, cursor, partitions, begin, logged };
         if let Some(id) = known {
             let cursor = self.follow(now, id, follow);
             let change = |s: &mut Subscription| {
@@ -293,19 +285,6 @@ impl Broker {
         let before = known.map_or(0, |id| self.router.get(id).selector_bytes as usize);
         let bytes = all + before - core::mem::replace(&mut self.sessions.get_mut(index).selector_bytes, all);
         u32::try_from(bytes).expect("selectors are bounded far below")
-    }
-
-    pub(crate) fn unsubscribe(&mut self, now: Time, (link, tag): (Link, u16), filters: &[&str], out: &mut dyn Output) {
-        let (index, whom) = (self.sessions.of(link), self.sessions.whom(link));
-        if self.remembers(index) {
-            return self.ask_to_unsubscribe(now, (whom, tag), filters, out);
-        }
-        if self.sessions.get(index).memory.is_kept {
-            // After a restart the subscription would be there again.
-            return self.kick(now, index, Kick::LogFailed, out);
-        }
-        let existed = self.end_subscriptions(index, filters);
-        self.answer_end(now, (whom, tag), index, existed, out);
     }
 
     /// Ends subscriptions of a session; tells for each whether it existed.
