@@ -63,7 +63,8 @@ pub const MAJOR: u8 = 1;
 ///    which streams it knows; a session is sent with the name of its principal, and is given to no
 ///    other principal.
 ///
-/// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it.
+/// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it; a
+///    number in an interest may have the mark [`REPLIER_NUMBER`].
 pub const MINOR: u8 = 2;
 
 /// The optional parts of the protocol that are spoken here, a bit for each: none yet.

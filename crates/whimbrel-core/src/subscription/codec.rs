@@ -48,17 +48,29 @@ fn was_named(text: &str, spec: &SubscriptionSpec) -> bool {
 impl SubscriptionSpec {
     /// Appends the options; `marks`: flags that are not of an option.
     fn put(&self, out: &mut Vec<u8>, marks: u8) {
-        let durability = DURABILITIES.iter().position(|known| *known == self.durability).expect("all are listed");
+        // Each field is named, so that a new option is not left out.
+        let &SubscriptionSpec {
+            qos,
+            durability,
+            no_local,
+            retain_as_published,
+            by_token,
+            notices,
+            named,
+            is_replier,
+            identifier,
+        } = self;
+        let durability = DURABILITIES.iter().position(|known| *known == durability).expect("all are listed");
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        let flags = flag(self.no_local, NO_LOCAL)
-            | flag(self.retain_as_published, RETAIN_AS_PUBLISHED)
-            | flag(self.by_token, BY_TOKEN)
-            | flag(self.notices, NOTICES)
-            | flag(self.named, NAMED)
-            | flag(self.is_replier, REPLIER)
+        let flags = flag(no_local, NO_LOCAL)
+            | flag(retain_as_published, RETAIN_AS_PUBLISHED)
+            | flag(by_token, BY_TOKEN)
+            | flag(notices, NOTICES)
+            | flag(named, NAMED)
+            | flag(is_replier, REPLIER)
             | KNOWS_NAMED;
-        out.extend_from_slice(&[durability as u8, self.qos as u8, flags | marks]);
-        put_varint(out, self.identifier.into());
+        out.extend_from_slice(&[durability as u8, qos as u8, flags | marks]);
+        put_varint(out, identifier.into());
     }
 
     /// Reads the options of the subscription with that text, and all flags.

@@ -2,7 +2,7 @@
 
 use super::{ask, follow, from, semi_durable};
 use crate::wire::property::{REQUEST_PROBLEM_INFO, USER};
-use crate::wire::{Connect, Packet, Props, Subscribe};
+use crate::wire::{Connect, Packet, Props, Publish, Subscribe};
 use crate::world::World;
 
 #[test]
