@@ -136,7 +136,8 @@ def test_refused_with_its_cause(connected, topic):
     for others, cause in (
         ([("w-from", "no token!")], "byte 2"),
         ([("w-from", "1:2,3")], "item 2"),
-        ([("w-notices", "loud")], "neither on nor off"),
+        ([("w-notices", "loud")], "w-notices is neither on nor off"),
+        ([("w-replier", "loud")], "w-replier is neither on nor off"),
     ):
         ack = client.subscribe(topic, qos=1, properties=semi_durable(*others))
         assert ack.codes == [0x83] and cause in ack.properties["ReasonString"]

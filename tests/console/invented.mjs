@@ -154,7 +154,7 @@ export function shown(name, id, set) {
   const filters = ["alerts/#", "depots/+/events", "fleet/+/+/position", "orders/#", "state/+"].slice(0, session.subscriptions);
   const subscriptions = filters.map((filter, at) => ({
     filter: set.hostile && at === 0 ? HOSTILE : filter, selector: at === 0 ? "speed > 10 AND within('depot')" : null, selective: at === 0, qos: at === 0 ? 2 : 1, durability: at < session.durable ? "durable" : at === 1 ? "semi-durable" : "nondurable",
-    position_kept_by: at === 1 ? "client" : "broker", lag_ms: at < session.durable ? session.lag_ms : null,
+    position_kept_by: at === 1 ? "client" : "broker", replier: at === 1, lag_ms: at < session.durable ? session.lag_ms : null,
     positions: at < session.durable ? [{ stream: HOSTS[name], tick: `${Date.now()}000000` }] : [],
   }));
   return { now_ms: Date.now(), session, subscriptions, next: null };

@@ -80,6 +80,7 @@ pub struct Subscription {
     from: Option<Start>,
     by_token: bool,
     notices: bool,
+    replier: bool,
     properties: Vec<(String, String)>,
 }
 
@@ -97,6 +98,7 @@ impl Subscription {
             from: None,
             by_token: false,
             notices: false,
+            replier: false,
             properties: Vec::new(),
         }
     }
@@ -152,6 +154,13 @@ impl Subscription {
         self
     }
 
+    /// The subscription answers events that ask for replies. Brokers keep that and tell each other;
+    /// they do not count replies yet.
+    pub fn replier(mut self) -> Self {
+        self.replier = true;
+        self
+    }
+
     /// Adds another user property of the subscription.
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.properties.push((name.into(), value.into()));
@@ -177,6 +186,7 @@ impl Subscription {
         user.extend(self.from.as_ref().map(|start| ("w-from", start.to_string())));
         user.extend(self.by_token.then(|| ("w-ack", "token".to_owned())));
         user.extend(self.notices.then(|| ("w-notices", "on".to_owned())));
+        user.extend(self.replier.then(|| ("w-replier", "on".to_owned())));
         user
     }
 }

@@ -17,9 +17,13 @@ use crate::route::Router;
 use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::{GapCounts, Stats};
-use crate::store::{Answer, Batch, BatchNo, Fetch, Profile, Profiles, Store};
+use crate::store::{Answer, Batch, BatchNo, Fetch, Profile, Profiles, Store, Wait};
+use crate::stream::tell;
 use crate::stream::{Sources, Streams};
 use crate::timers::Timers;
+
+/// Entries of the commit queue that are handled before other work has its turn.
+const COMMIT_SLICE: usize = 512;
 
 /// Deadlines that are handled before other work has its turn.
 const EXPIRE_SLICE: usize = 256;
@@ -187,11 +191,11 @@ impl Broker {
                 }
             }
             Input::Subscribe { link, tag, filters } => {
-                self.subscribe(now, (link, tag), filters, out);
+                self.subscribe(now, link, tag, filters, out);
                 self.pass_committed(now, out);
             }
             Input::Unsubscribe { link, tag, filters } => {
-                self.unsubscribe(now, (link, tag), filters, out);
+                self.unsubscribe(now, link, tag, filters, out);
                 self.pass_committed(now, out);
             }
             Input::Announce { event, retain } => self.announce(now, &event, retain, out),
@@ -364,6 +368,40 @@ impl Broker {
         self.sessions
             .attached_to(link)
             .is_some_and(|index| self.sessions.get(index).memory.pending.unreleased.contains_key(&tag))
+    }
+
+    /// Handles the entries of the commit queue that are durable, at most [`COMMIT_SLICE`] at once.
+    pub(crate) fn pass_committed(&mut self, now: Time, out: &mut dyn Output) {
+        for _ in 0..COMMIT_SLICE {
+            let Some(wait) = self.store.commit_queue.pop() else { return };
+            let present = wait.whom().filter(|whom| self.sessions.leave_commit_queue(*whom));
+            match wait {
+                Wait::Event(held) => self.pass_held(now, &held, present, out),
+                Wait::Answer(_, answer) => {
+                    if let Some(whom) = present {
+                        tell(whom.link, answer, out);
+                    }
+                }
+                Wait::Written(written) => self.on_written(now, *written, present.is_some(), out),
+                Wait::WrittenEnd(written) => self.on_written_end(now, *written, present.is_some(), out),
+                Wait::Asked(asked) => self.on_asked(*asked, present.is_some(), out),
+                Wait::Hand { session, number, tag } => self.hand_over(now, session, number, tag, out),
+                Wait::Received { session, number, tag, .. } => {
+                    let link = present.map(|whom| whom.link);
+                    self.received(now, (session, number), (link, tag), out);
+                }
+                Wait::Uncork(whom) => {
+                    if present.is_some() {
+                        out.uncork(whom.link);
+                    }
+                }
+                Wait::Gave { session, number } => self.has_given(now, session, number, out),
+                Wait::TellEnded { to, number, client } => self.tell_ended(now, (to, number), &client, out),
+                Wait::Reserved(upto) => self.streams.own.reserve(upto),
+                Wait::Grant(host) => self.tell_grant(now, host, out),
+                Wait::Covered => self.confirm_ready(now, out),
+            }
+        }
     }
 
     fn expire(&mut self, now: Time, out: &mut dyn Output) {

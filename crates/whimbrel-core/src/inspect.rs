@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, PubendId, Qos, Tick, Time};
+use whimbrel_event::{HostId, PubendId, Tick, Time};
 
 use crate::api::{Durability, Link};
 use crate::broker::Broker;
@@ -12,6 +12,7 @@ use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::session::{Session, own_client_id, shown};
 use crate::stats::GapClass;
 use crate::store::{HoldGiven, OWN, OwnTicks};
+use crate::subscription::SubscriptionSpec;
 
 /// Subscriptions that one call of [`Broker::sessions`] looks at, unless a single session has more.
 const SUBSCRIPTIONS_MAX: usize = 4096;
@@ -83,12 +84,8 @@ pub struct SubscriptionInfo {
     pub selector: Option<Box<str>>,
     /// It has a selector.
     pub is_selective: bool,
-    /// The highest QoS of its deliveries.
-    pub qos: Qos,
-    /// Which events it gets of the time in which its client is away.
-    pub durability: Durability,
-    /// The client keeps the position.
-    pub by_token: bool,
+    /// Its options.
+    pub spec: SubscriptionSpec,
     /// Its acknowledged position in each of the broker's reliable streams, if it is durable.
     pub positions: Vec<(PubendId, Tick)>,
     /// The least of these positions that has wanted events after it; of a semi-durable subscription
@@ -300,7 +297,7 @@ impl Broker {
             expiry: session.expiry,
             is_kept: session.memory.is_kept,
             subscriptions: session.subscriptions.len(),
-            durable: session.subscriptions.iter().filter(|id| self.router.get(**id).is_durable).count(),
+            durable: session.subscriptions.iter().filter(|id| self.router.get(**id).spec.is_durable()).count(),
             behind,
             in_flight: session.inflight.len(),
             waiting: session.load() - session.inflight.len(),
@@ -311,14 +308,9 @@ impl Broker {
     fn subscription_info(&self, known: &Subscription) -> SubscriptionInfo {
         let cursor = (known.cursor != NO_CURSOR).then(|| self.cursors.get(known.cursor));
         let durable = cursor.and_then(|cursor| cursor.durable.as_deref());
-        let durability = match cursor {
-            _ if known.group != NO_GROUP && known.is_durable => Durability::Durable,
-            _ if known.group != NO_GROUP => Durability::Queued,
-            Some(_) if durable.is_some() => Durability::Durable,
-            Some(cursor) if cursor.keeps => Durability::SemiDurable,
-            None if !known.attached_only => Durability::Queued,
-            _ => Durability::Nondurable,
-        };
+        // A shared subscription that is not logged has the same queue for all of its members.
+        let is_queued = known.group != NO_GROUP && !known.spec.is_durable();
+        let durability = if is_queued { Durability::Queued } else { known.spec.durability };
         let catch_up = cursor.filter(|cursor| cursor.keeps).and_then(|cursor| cursor.catch_up.as_ref());
         let (mut positions, mut behind) = (Vec::new(), None);
         if let Some(durable) = durable {
@@ -334,9 +326,7 @@ impl Broker {
             filter: known.text.clone(),
             selector: known.selector.clone(),
             is_selective: known.selector_bytes > 0,
-            qos: known.qos,
-            durability,
-            by_token: cursor.is_some_and(|cursor| cursor.by_token),
+            spec: SubscriptionSpec { durability, ..known.spec },
             positions,
             behind,
         }

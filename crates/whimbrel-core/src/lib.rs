@@ -21,7 +21,6 @@ mod api;
 mod broker;
 pub mod cache;
 mod caching;
-mod confirming;
 mod content;
 mod copies;
 mod cursor;
@@ -36,14 +35,14 @@ mod sharing;
 mod stats;
 pub mod store;
 pub mod stream;
-mod subscribing;
+mod subscription;
 mod timers;
 mod topic;
 
 pub use api::{
-    Accepted, Attach, Channel, Delivery, Durability, EventStep, Filter, Following, Granted, HangUp, Hop, Input, Kick,
-    Limits, Link, LinkOutput, Naming, Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment,
-    Sent, SessionPrincipal, Settlement, Start, Tell, Unread, Will,
+    Accepted, Attach, Channel, Delivery, Durability, EventStep, Filter, Granted, HangUp, Hop, Input, Kick, Limits,
+    Link, LinkOutput, Naming, Output, PeerInput, PeerLink, Publish, Reason, Refusal, RetainHandling, Segment, Sent,
+    SessionPrincipal, Settlement, Start, SubscriptionSpec, Tell, Unread, Will,
 };
 pub use broker::Broker;
 pub use caching::CacheInterest;

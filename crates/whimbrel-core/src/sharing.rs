@@ -10,10 +10,11 @@
 use whimbrel_event::{Qos, Time};
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 
-use crate::api::{Durability, Filter, Following, Output, Refusal, RetainHandling, Start};
+use crate::api::{Durability, Filter, Output, Refusal};
 use crate::broker::Broker;
 use crate::route::{self, IndexSpot};
 use crate::session::{Abandoned, Account, Fulfilled, ReassignedDelivery, Settled, own_client_id};
+use crate::subscription::SubscriptionSpec;
 
 /// The identifier of an own session's subscription if other brokers have members: then a restart
 /// does not end it, though it has no member here.
@@ -21,18 +22,10 @@ const FOR_OTHERS: u32 = 1;
 
 /// The request of a shared subscription's own session.
 fn asked_by_own<'a>(text: &'a str, selector: Option<&'a Selector>, identifier: u32) -> Filter<'a> {
-    let following = Following { durability: Durability::Durable, start: Start::Own, ..Following::default() };
-    Filter {
-        filter: text,
-        // Members may get an event twice after a crash anyway, so at least once is enough here.
-        qos: Qos::AtLeastOnce,
-        no_local: false,
-        retain_as_published: true,
-        retain_handling: RetainHandling::DoNotSend,
-        identifier,
-        selector,
-        following,
-    }
+    // Members may get an event twice after a crash anyway, so at least once is enough here.
+    let spec = SubscriptionSpec::new(Qos::AtLeastOnce);
+    let spec = SubscriptionSpec { durability: Durability::Durable, retain_as_published: true, identifier, ..spec };
+    Filter::again(text, selector, spec)
 }
 
 impl Broker {
@@ -78,7 +71,7 @@ impl Broker {
         asked: &Filter<'_>,
         shared: &SharedFilter<'_>,
     ) -> Result<Option<u32>, Refusal> {
-        if !self.is_member(index, shared) || asked.following.durability != Durability::Durable {
+        if !self.is_member(index, shared) || !asked.spec.is_durable() {
             return Ok(None);
         }
         let known = self.groups.find(asked.filter);
@@ -94,7 +87,7 @@ impl Broker {
             return Ok(Some(id));
         }
         if own.is_none() {
-            self.check_log_for(true, true)?;
+            self.store.disk.check_subscription(true, true)?;
         }
         let id = self.find_or_place(asked.filter);
         let is_home = self.groups.is_home(id);
@@ -136,7 +129,7 @@ impl Broker {
         let own = self.groups.own(id).expect("it asks with its own session");
         let assigned = self.streams.own.assigned();
         let identifier = if self.groups.branches(id).iter().any(|branch| branch.lasts) { FOR_OTHERS } else { 0 };
-        self.request_within(own, &asked_by_own(text, selector, identifier), &assigned)?;
+        self.write_within(own, &asked_by_own(text, selector, identifier), &assigned)?;
         self.groups.select(id, selector);
         Ok(())
     }
@@ -144,7 +137,7 @@ impl Broker {
     /// Whether the own session's record says that other brokers have members.
     pub(crate) fn is_for_others(&self, id: u32) -> bool {
         let known = self.groups.own(id).and_then(|own| self.router.find(own, self.groups.text(id)));
-        known.is_some_and(|known| self.router.get(known).identifier == FOR_OTHERS)
+        known.is_some_and(|known| self.router.get(known).spec.identifier == FOR_OTHERS)
     }
 
     /// The request of a shared subscription's own session is durable.
@@ -413,7 +406,7 @@ impl Broker {
             return;
         }
         let known = self.router.find(index, &text).map(|id| self.router.get(id));
-        let is_for_others = known.is_some_and(|known| known.identifier == FOR_OTHERS);
+        let is_for_others = known.is_some_and(|known| known.spec.identifier == FOR_OTHERS);
         let known = known.map(|known| known.selector.clone());
         let id = self.groups.find(&text).filter(|id| self.groups.lasts(*id));
         let id = id.or_else(|| {
@@ -426,7 +419,7 @@ impl Broker {
         self.sessions.get_mut(index).groups.push(id);
         self.groups.set_own(id, index);
         // A changed selector may have been durable only here.
-        let selector = selector.as_deref().map(crate::confirming::remembered);
+        let selector = selector.as_deref().map(crate::subscription::remembered);
         self.groups.select(id, selector.as_ref());
         let spot = self.groups.set_durable(id);
         self.leave_index(id, &text, spot);

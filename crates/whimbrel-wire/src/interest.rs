@@ -27,10 +27,15 @@ pub struct InterestUpdate<'a> {
     pub age_ms: u64,
 }
 
+/// Added to the number of an entry that a replier wants. A broker of an earlier minor version keeps
+/// numbers as they come, and passes them on.
+pub const REPLIER_NUMBER: u32 = 1 << 31;
+
 /// One entry: events that a broker wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterestEntry<'a> {
-    /// The number by which an update removes it.
+    /// The number by which an update removes it, with [`REPLIER_NUMBER`] if a replier wants these
+    /// events.
     pub id: u32,
     /// The topic filter, 1 to [`TOPIC_BYTES_MAX`] bytes. Its grammar is not checked here.
     pub filter: &'a str,
@@ -41,6 +46,11 @@ pub struct InterestEntry<'a> {
 }
 
 impl<'a> InterestEntry<'a> {
+    /// Whether a subscription that answers requests wants these events.
+    pub fn is_of_replier(&self) -> bool {
+        self.id & REPLIER_NUMBER != 0
+    }
+
     /// Number of bytes that it takes in a frame; more entries than fit into one are sent in
     /// several.
     pub fn encoded_len(&self) -> usize {

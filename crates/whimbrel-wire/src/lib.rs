@@ -30,7 +30,7 @@ pub use cutter::Cutter;
 pub use event::{EventFrame, Repairers};
 pub use frame::Frame;
 pub use holds::{GrantedStream, HeldStream, HoldGrant, HoldReport, TakenOver};
-pub use interest::{InterestEntry, InterestUpdate};
+pub use interest::{InterestEntry, InterestUpdate, REPLIER_NUMBER};
 pub use invalid::Invalid;
 pub use knowledge::{Nack, Part, Range, Silence};
 pub use limits::{
@@ -63,8 +63,9 @@ pub const MAJOR: u8 = 1;
 ///    which streams it knows; a session is sent with the name of its principal, and is given to no
 ///    other principal.
 ///
-/// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it;
-///    there may be replicated maps beside the retained messages.
+/// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it; a
+///    number in an interest may have the mark [`REPLIER_NUMBER`]; there may be replicated maps
+///    beside the retained messages.
 pub const MINOR: u8 = 2;
 
 /// The optional parts of the protocol that are spoken here, a bit for each: none yet.

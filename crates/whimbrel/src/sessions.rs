@@ -355,9 +355,15 @@ fn show(control: &Control, client: &str, json: bool) -> Result<(), Failure> {
     // Without the head.
     out += facts.text(coloured).split_once('\n').map_or("", |(_, rows)| rows);
     out.push('\n');
-    let mut table = Table::new(&["FILTER", "QOS>", "DURABILITY", "POSITION", "LAG>", "SELECTOR"]);
+    let tells_repliers = shown.subscriptions.iter().any(|subscription| subscription.replier);
+    let mut heads = vec!["FILTER", "QOS>", "DURABILITY", "POSITION", "LAG>", "SELECTOR"];
+    heads.extend(tells_repliers.then_some("REPLIER"));
+    let mut table = Table::new(&heads);
     for subscription in &shown.subscriptions {
-        table.row(row(subscription));
+        let mut cells = row(subscription);
+        let replier = || if subscription.replier { "yes".into() } else { Cell::none() };
+        cells.extend(tells_repliers.then(replier));
+        table.row(cells);
     }
     if shown.subscriptions.is_empty() {
         out += "no subscriptions\n";

@@ -10,7 +10,7 @@ use whimbrel_event::{CheckpointToken, EventRef, HostId, PubendId, Qos, Tick};
 
 pub use limits::Limits;
 pub use session::{
-    Attach, Durability, Filter, Following, Granted, Publish, RetainHandling, SessionPrincipal, Start, Will,
+    Attach, Durability, Filter, Granted, Publish, RetainHandling, SessionPrincipal, Start, SubscriptionSpec, Will,
 };
 pub use told::{Accepted, Delivery, EventStep, Kick, Naming, Output, Refusal, Sent, Unread};
 pub use whimbrel_net::{Channel, HangUp, Hop, LinkOutput, PeerInput, PeerLink};

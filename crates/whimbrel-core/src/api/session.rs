@@ -7,6 +7,7 @@ use whimbrel_event::{CheckpointToken, Event, EventId, EventRef, Qos, Time};
 use whimbrel_selector::Selector;
 
 use super::Link;
+pub use crate::subscription::{Durability, SubscriptionSpec};
 
 /// A message that is published when a client's connection ends without a goodbye.
 #[derive(Clone, Debug)]
@@ -71,36 +72,6 @@ pub enum RetainHandling {
     DoNotSend,
 }
 
-/// The events that a subscription gets from the time in which its client is not connected.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
-    /// The default of a session that outlives its connection. With a log it is
-    /// [`Durability::Durable`]; otherwise reliable events wait in the session, or in the shared
-    /// subscription, as long as that lives and its bounds allow.
-    #[default]
-    Queued,
-    /// None: the subscription continues with the events after its return.
-    Nondurable,
-    /// The events that the cache still has; the rest is a gap.
-    SemiDurable,
-    /// All events: they are logged, and kept until the subscription, or one of the members that
-    /// share it, has acknowledged them. Without a log, or in a session that ends with its
-    /// connection, it is [`Durability::SemiDurable`], or [`Durability::Queued`] if it is shared.
-    Durable,
-}
-
-impl Durability {
-    /// The name as text.
-    pub fn name(self) -> &'static str {
-        match self {
-            Durability::Queued => "queued",
-            Durability::Nondurable => "nondurable",
-            Durability::SemiDurable => "semi-durable",
-            Durability::Durable => "durable",
-        }
-    }
-}
-
 /// The start position of a subscription.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Start<'a> {
@@ -118,23 +89,6 @@ pub enum Start<'a> {
     Earliest,
 }
 
-/// The way in which a subscription follows the streams.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Following<'a> {
-    /// The events that it gets from the time in which its client is not connected.
-    pub durability: Durability,
-    /// The start position; any but [`Start::Own`] needs [`Durability::SemiDurable`].
-    pub start: Start<'a>,
-    /// The client keeps the position, and acknowledges with [`crate::Input::Acknowledge`].
-    pub by_token: bool,
-    /// Gaps and silence are delivered as events on the topic [`crate::NOTICE_TOPIC`].
-    pub notices: bool,
-    /// The answer must name the start position.
-    pub wants_token: bool,
-    /// Deliveries must have the names of their events.
-    pub named: bool,
-}
-
 /// A subscription as it was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
@@ -148,26 +102,38 @@ pub struct Granted {
     pub begins: Option<CheckpointToken>,
 }
 
+impl Granted {
+    /// Whether all events are logged for it.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durability == Durability::Durable
+    }
+}
+
 /// A requested subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
     /// A topic filter, or `$share/<group>/<filter>`.
     pub filter: &'a str,
-    /// The greatest quality of service of deliveries.
-    pub qos: Qos,
-    /// Leave out events that the same session publishes.
-    pub no_local: bool,
-    /// Deliver with the retain mark as published; otherwise live events have none.
-    pub retain_as_published: bool,
-    /// The treatment of retained messages.
-    pub retain_handling: RetainHandling,
-    /// Delivered with every event, for the client to tell its subscriptions apart; 0: none.
-    pub identifier: u32,
     /// The selector of wanted events; `None`: all. A shared subscription has one selector for all
     /// its members.
     pub selector: Option<&'a Selector>,
-    /// The way in which it follows the streams.
-    pub following: Following<'a>,
+    /// The options that it will have.
+    pub spec: SubscriptionSpec,
+    /// The start position; any but [`Start::Own`] needs [`Durability::SemiDurable`].
+    pub start: Start<'a>,
+    /// The treatment of retained messages.
+    pub retain_handling: RetainHandling,
+    /// The answer must name the start position.
+    pub wants_token: bool,
+}
+
+impl<'a> Filter<'a> {
+    /// The request of a subscription that had these options before: it goes on at its own position,
+    /// and reads no retained messages.
+    pub(crate) fn again(filter: &'a str, selector: Option<&'a Selector>, spec: SubscriptionSpec) -> Filter<'a> {
+        let (start, retain_handling) = (Start::Own, RetainHandling::DoNotSend);
+        Filter { filter, selector, spec, start, retain_handling, wants_token: false }
+    }
 }
 
 /// An event from a client.

@@ -42,6 +42,8 @@ pub enum Refusal {
     /// A shared subscription asks for a start position, for a position that its client keeps, for
     /// the cache, or for notices.
     SharedTracked,
+    /// A shared subscription asks to be a replier.
+    SharedReplier,
     /// A start position needs a subscription that gets what it missed.
     StartNotKept,
     /// The token belongs to another deployment.

@@ -7,10 +7,10 @@ use whimbrel_event::{EventId, Packed, PubendId, Tick};
 use whimbrel_selector::{Compiled, Fences};
 
 use super::{Cursor, Positions, RemoteLogs};
-use crate::confirming::{Confirmed, remembered};
 use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
-use crate::store::{DurableNo, DurablePosition, FormerSelector, LogPlan, OWN, OwnTicks, RemotePosition};
+use crate::store::{DurableNo, DurablePosition, LogPlan, OWN, OwnTicks, RemotePosition};
+use crate::subscription::{FormerSelector, LoggedFrom, remembered};
 
 /// Stands for a stream in which a subscription has acknowledged all wanted events.
 pub(crate) const NOTHING: Tick = Tick(u64::MAX);
@@ -94,8 +94,8 @@ impl FormerInterest {
 }
 
 impl Durable {
-    pub(crate) fn new(confirmed: &Confirmed, may_be_volatile: bool) -> Self {
-        let Confirmed { number, start, newest, .. } = *confirmed;
+    pub(crate) fn new(logged: &LoggedFrom, may_be_volatile: bool) -> Self {
+        let LoggedFrom { number, start, newest, .. } = *logged;
         Durable {
             number,
             start,
@@ -118,8 +118,8 @@ impl Durable {
     }
 
     /// Changes the subscription to another request; `text` is its selector so far.
-    pub(crate) fn change(&mut self, confirmed: &Confirmed, text: Option<&str>, fences: &Arc<Fences>) {
-        if let Some(upto) = confirmed.until {
+    pub(crate) fn change(&mut self, logged: &LoggedFrom, text: Option<&str>, fences: &Arc<Fences>) {
+        if let Some(upto) = logged.until {
             self.rare
                 .old
                 .push(FormerInterest::new(&FormerSelector { selector: text, upto, remote: Vec::new() }, fences));

@@ -1,124 +1,23 @@
-//! Cursors begin and end, and their clients leave and return.
+//! Cursors change and end, and their clients leave and return.
 
 use core::time::Duration;
 
-use whimbrel_event::{CheckpointToken, EventId, PubendId, Publisher, Qos, Tick, Time};
-use whimbrel_selector::SharedFilter;
+use whimbrel_event::{EventId, PubendId, Tick, Time};
 
-use super::{Began, Begin, Cursor, Durable, Gap, GapReason, Gaps, InForce, NO_PUBEND, Positions, SilenceTimer};
-use crate::api::{Durability, Filter, Following, Reason, Start};
+use super::{Began, Cursor, Durable, Gap, GapReason, NO_PUBEND, Positions};
+use crate::api::Reason;
 use crate::broker::Broker;
-use crate::cache::PartitionSet;
-use crate::confirming::Confirmed;
 use crate::route::NO_CURSOR;
-use crate::session::Marks;
 use crate::store::{Key, OWN};
+use crate::subscription::LoggedFrom;
 
 /// A shorter absence does not count in the statistics for the worth of cached events.
 const AWAY_MIN: Duration = Duration::from_millis(100);
 
 /// A longer absence counts as this one in those statistics.
-const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
-
-impl Following<'_> {
-    /// Whether a subscription needs a cursor, beside the router's state.
-    pub(crate) fn needs_cursor(&self) -> bool {
-        matches!(self.durability, Durability::SemiDurable | Durability::Durable) || self.notices
-    }
-}
-
-impl Filter<'_> {
-    /// The highest QoS of its deliveries. If the client keeps the position, an open exactly-once
-    /// delivery of a previous connection and an event that it asks for again could be the same:
-    /// then the position makes deliveries exactly once, not the handshake.
-    pub(crate) fn granted_qos(&self) -> Qos {
-        if self.following.by_token { self.qos.min(Qos::AtLeastOnce) } else { self.qos }
-    }
-}
-
-/// A cursor that is about to begin or to change.
-pub(crate) struct Follow<'a> {
-    /// The session.
-    pub(crate) index: u32,
-    pub(crate) asked: &'a Filter<'a>,
-    /// The present cursor of the subscription.
-    pub(crate) cursor: Option<u32>,
-    pub(crate) partitions: PartitionSet,
-    pub(crate) begin: Begin,
-    /// Set if it is durable.
-    pub(crate) confirmed: Option<&'a Confirmed>,
-}
+pub(super) const AWAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Broker {
-    /// Makes, changes or ends the cursor of a subscription, `subscription` in the router; returns
-    /// the cursor.
-    pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
-        let Follow { index, asked, cursor, partitions, begin, confirmed } = follow;
-        if !asked.following.needs_cursor() {
-            if let Some(cursor) = cursor {
-                self.sessions.untrack_queue(index, cursor);
-                self.unfollow(cursor, asked.filter);
-            }
-            return NO_CURSOR;
-        }
-        let filter = SharedFilter::parse(asked.filter).expect("it was checked").filter;
-        let is_volatile = confirmed.is_some() && self.router.may_be_volatile(filter);
-        let without = if asked.no_local { self.sessions.get(index).publisher } else { Publisher::UNKNOWN };
-        let new = Cursor {
-            id: NO_CURSOR,
-            session: index,
-            subscription,
-            without,
-            qos: asked.granted_qos(),
-            marks: Marks::of(asked),
-            keeps: asked.following.durability != Durability::Nondurable,
-            notices: asked.following.notices,
-            by_token: asked.following.by_token,
-            awaiting_start: false,
-            catch_up: None,
-            ahead: Positions::default(),
-            unsettled: Positions::default(),
-            acknowledged: Positions::default(),
-            began: Began { here: self.streams.reached(now), in_force: InForce::Untold, is_named: false },
-            silence: SilenceTimer { told_at: now, due: None },
-            division: self.division.number,
-            partitions,
-            durable: confirmed.map(|confirmed| Box::new(Durable::new(confirmed, is_volatile))),
-        };
-        let id = match cursor {
-            None => {
-                self.sessions.add_cursor_after(index, self.serial);
-                self.cursors.insert(new)
-            }
-            Some(id) => {
-                self.change(id, new, confirmed);
-                id
-            }
-        };
-        if let Begin::CatchUp(catch_up) = begin {
-            self.begin_at(now, id, asked, catch_up);
-        }
-        if confirmed.is_some() {
-            self.await_grants(id);
-        }
-        if asked.following.by_token && self.cursors.get(id).acknowledged.is_empty() {
-            // From now on the client reports its position; so far that is where it has answered
-            // everything.
-            self.cursors.get_mut(id).acknowledged = self.settled_position(index, id);
-        }
-        self.cursors.touch(id);
-        if self.sessions.is_attached(index) {
-            self.watch_silence(now, id);
-        } else if self.cursors.get(id).catch_up.is_none() {
-            // The client has left before the cursor was made.
-            self.fall_behind(id, None, false);
-            if !self.cursors.get(id).keeps {
-                self.give_up(id);
-            }
-        }
-        id
-    }
-
     /// Up to where a cursor has got and its client has answered.
     pub(crate) fn settled_position(&self, index: u32, id: u32) -> Positions {
         let untold = self.cursors.get(id).catch_up.as_ref().map(|catch_up| catch_up.untold());
@@ -130,7 +29,7 @@ impl Broker {
 
     /// Events waiting or in flight for a cursor; those sent on the present connection only
     /// `with_sent`.
-    fn unanswered(&self, index: u32, id: u32, with_sent: bool) -> Vec<EventId> {
+    pub(super) fn unanswered(&self, index: u32, id: u32, with_sent: bool) -> Vec<EventId> {
         let session = self.sessions.get(index);
         let waits = session.follow.queue.iter().filter(|entry| entry.cursor == id).map(|entry| entry.event.id());
         let flies = session.inflight.open_of_cursor(id).filter(|(_, sent)| with_sent || !sent).map(|(id, _)| id);
@@ -146,16 +45,16 @@ impl Broker {
     }
 
     /// Changes the options of a cursor, which stays where it is.
-    fn change(&mut self, id: u32, mut new: Cursor, confirmed: Option<&Confirmed>) {
+    pub(super) fn change(&mut self, id: u32, mut new: Cursor, logged: Option<&LoggedFrom>) {
         let old = self.cursors.get_mut(id);
         let old_session = old.session;
         if let Some(mut durable) = old.durable.take() {
-            match confirmed {
-                Some(confirmed) => {
+            match logged {
+                Some(logged) => {
                     let is_volatile = new.durable.as_ref().is_some_and(|durable| durable.may_be_volatile);
                     durable.may_be_volatile = is_volatile;
                     let text = self.router.get(old.subscription).selector.as_deref();
-                    durable.change(confirmed, text, self.router.fences());
+                    durable.change(logged, text, self.router.fences());
                     new.durable = Some(durable);
                 }
                 None => {
@@ -185,8 +84,8 @@ impl Broker {
         // An event that it had at another broker may be beyond all that were passed here.
         let began = Began { here: old.began.here.max(new.began.here), ..old.began };
         *old = Cursor { id, catch_up, silence, ahead, unsettled, acknowledged, awaiting_start, began, ..new };
-        if let Some((number, confirmed)) = number.zip(confirmed)
-            && confirmed.until.is_some()
+        if let Some((number, logged)) = number.zip(logged)
+            && logged.until.is_some()
         {
             let known = self.router.get(self.cursors.get(id).subscription);
             let (text, selector) = (known.text.clone(), known.selector.clone());
@@ -211,58 +110,8 @@ impl Broker {
         streams.into_iter().for_each(|pubend| durable.remote.written.mark(pubend, at(pubend)));
     }
 
-    /// Begins at a place that the client has named.
-    fn begin_at(&mut self, now: Time, id: u32, asked: &Filter<'_>, catch_up: Box<super::CatchUp>) {
-        let index = self.cursors.get(id).session;
-        self.sessions.stats.resumed += 1;
-        let newest = catch_up.positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
-        let follow = &mut self.sessions.get_mut(index).follow;
-        let says_when_it_left = matches!(asked.following.start, Start::Token(..) | Start::After(_));
-        if says_when_it_left && !core::mem::replace(&mut follow.away_known, true) {
-            self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
-        }
-        self.sessions.purge_cursor(index, id);
-        self.forget_detached(id);
-        let cursor = self.cursors.get_mut(id);
-        let (inflight, mut waker) = self.sessions.inflight_mut(index);
-        inflight.let_go(&mut waker, |cursor| cursor == id, false);
-        inflight.leave_behind(id, cursor.by_token, &mut waker);
-        let is_had = |durable: &&mut Durable| !durable.rare.beyond.is_empty();
-        if (cursor.by_token || cursor.qos < Qos::ExactlyOnce)
-            && let Some(durable) = cursor.durable.as_deref_mut().filter(is_had)
-        {
-            durable.rare.beyond.clear();
-        }
-        let is_listed = cursor.catch_up.is_some() && !cursor.awaiting_start;
-        cursor.awaiting_start = false;
-        cursor.began.here = cursor.began.here.max(newest);
-        cursor.began.is_named |= !matches!(asked.following.start, Start::Own);
-        cursor.ahead = Positions::default();
-        // Earlier events are not waited for any more.
-        let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(catch_up.positions.get(pubend)));
-        cursor.unsettled = cursor.unsettled.iter().map(waits).collect();
-        if cursor.by_token {
-            let before = core::mem::replace(&mut cursor.acknowledged, catch_up.untold());
-            let chopped = self.store.release.chopped.iter().filter(|_| cursor.durable.is_some());
-            for (own, chopped) in chopped.enumerate() {
-                // Acknowledged events that were given up are told as a gap even if asked for again.
-                let pubend = self.streams.logged().host().pubend(own as u8);
-                cursor.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
-            }
-        }
-        if let Some(durable) = cursor.durable.as_deref_mut().filter(|_| !cursor.by_token) {
-            // Earlier events were delivered at another broker.
-            let streams: Vec<PubendId> = durable.remote.since.iter().map(|(pubend, _)| pubend).collect();
-            streams.into_iter().for_each(|pubend| durable.remote.written.mark(pubend, catch_up.positions.get(pubend)));
-        }
-        self.cursors.begin_catch_up(id, catch_up);
-        if !is_listed {
-            self.sessions.get_mut(index).follow.lagging.push_back(id);
-        }
-    }
-
     /// The cursor begins at another place: forgets its detached streams.
-    fn forget_detached(&mut self, id: u32) {
+    pub(super) fn forget_detached(&mut self, id: u32) {
         let Some(durable) = self.cursors.durable_mut(id).filter(|durable| !durable.remote.detached.is_empty()) else {
             return;
         };
@@ -312,38 +161,6 @@ impl Broker {
         self.sessions.purge_cursor(cursor.session, id);
         let (inflight, mut waker) = self.sessions.inflight_mut(cursor.session);
         inflight.forget_cursor(id, cursor.by_token, &mut waker);
-    }
-
-    /// The position at which a cursor begins that was just made or changed.
-    pub(crate) fn begins(&mut self, now: Time, index: u32, asked: &Filter<'_>) -> CheckpointToken {
-        if let Start::Token(token, later) = asked.following.start {
-            let mut begins = token.clone();
-            // Where the token has no room, it begins a little earlier.
-            if later.iter().all(|id| begins.advance(*id).is_ok()) {
-                return begins;
-            }
-            return token.clone();
-        }
-        let id = self.router.find(index, asked.filter).expect("it has just been made");
-        let cursor = self.router.get(id).cursor;
-        if cursor == NO_CURSOR {
-            return self.caught_up_token(now);
-        }
-        let of_cursor = self.cursors.get(cursor);
-        // Events sent on this connection reach the client before this answer.
-        let unsent = self.unanswered(index, cursor, false);
-        let is_here = of_cursor.ahead.is_empty() && !of_cursor.is_behind_somewhere();
-        if of_cursor.catch_up.is_none() && is_here && unsent.is_empty() {
-            return self.caught_up_token(now);
-        }
-        let catch_up = of_cursor.catch_up.as_ref();
-        let mut positions =
-            catch_up.map_or_else(|| self.ahead_positions(&of_cursor.ahead), |catch_up| catch_up.positions.clone());
-        of_cursor.step_back_to_settled(&mut positions);
-        for id in &unsent {
-            step_back(&mut positions, *id);
-        }
-        self.token_at(&positions, catch_up.map_or(&Gaps::default(), |catch_up| &catch_up.gaps))
     }
 
     /// The positions of a caught-up cursor that is ahead of some streams.
@@ -400,7 +217,7 @@ impl Broker {
 
     /// Turns all events that a cursor has not had into gaps, although its client was connected: the
     /// cursor keeps no events from while its client is away.
-    fn give_up(&mut self, id: u32) {
+    pub(super) fn give_up(&mut self, id: u32) {
         let catch_up = self.cursors.get_mut(id).catch_up.as_mut().expect("who has left lags");
         for (pubend, to) in self.streams.positions() {
             let from = catch_up.positions.get(pubend);
@@ -453,7 +270,7 @@ impl Broker {
 }
 
 /// Moves positions before an event that is missing or not acknowledged. Notices are in no stream.
-fn step_back(positions: &mut Positions, id: EventId) {
+pub(super) fn step_back(positions: &mut Positions, id: EventId) {
     if id.pubend != NO_PUBEND {
         positions.set(id.pubend, positions.get(id.pubend).min(Tick(id.tick.0 - 1)));
     }

@@ -4,8 +4,8 @@
 //! a cursor whose client leaves now is another tick for each stream, and for each moment. But
 //! between the low watermark, which all streams have passed, and that position there are mostly no
 //! events that the cursor wants or has had. So it stands as well at the watermark, and takes no
-//! memory of its own. Written positions rely on that, too ([`crate::store::Written`]): a range that
-//! would be read again is silence.
+//! memory of its own. Written positions rely on that, too ([`crate::store::WrittenPosition`]): a
+//! range that would be read again is silence.
 
 use core::time::Duration;
 

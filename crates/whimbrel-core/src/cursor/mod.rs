@@ -37,13 +37,12 @@ use common::InCommon;
 pub(crate) use durable::{Durable, FormerInterest, NOTHING};
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
-pub(crate) use lifecycle::Follow;
 pub(crate) use low_watermark::early_grace;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use notice::{NO_PUBEND, gap as notice_of, gap_of};
 pub(crate) use positions::{Common, Positions};
 pub(crate) use remote_logs::RemoteLogs;
-pub(crate) use start::{AHEAD_MAX, Begin};
+pub(crate) use start::{AHEAD_MAX, BeginAt, Follow};
 pub(crate) use verdicts::Verdicts;
 
 use crate::api::Naming;
@@ -81,7 +80,7 @@ pub(crate) struct SilenceTimer {
 pub(crate) struct Began {
     /// The cursor has had nothing beyond that tick from before it began here, or was last changed.
     pub(crate) here: Tick,
-    pub(crate) in_force: InForce,
+    pub(crate) in_force: InForceSince,
     /// The cursor began at a named place, or at another broker: there may be a gap before it that
     /// its client does not know of.
     pub(crate) is_named: bool,
@@ -90,7 +89,7 @@ pub(crate) struct Began {
 /// Since when other brokers send events for this interest's own sake: the cache has them, or says
 /// what it lacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum InForce {
+pub(crate) enum InForceSince {
     /// In no known version of the own interest.
     Untold,
     /// In that version, which not all brokers have confirmed.
@@ -99,18 +98,18 @@ pub(crate) enum InForce {
     After(Tick),
 }
 
-impl InForce {
+impl InForceSince {
     /// Records the first version that has it.
     pub(crate) fn name(&mut self, version: u64) {
-        if *self == InForce::Untold {
-            *self = InForce::Named(version);
+        if *self == InForceSince::Untold {
+            *self = InForceSince::Named(version);
         }
     }
 
     /// All brokers have confirmed a version: this interest's, or that of an earlier change.
     pub(crate) fn settle(&mut self, version: u64, after: impl FnOnce() -> Tick) {
-        if *self == InForce::Named(version) {
-            *self = InForce::After(after());
+        if *self == InForceSince::Named(version) {
+            *self = InForceSince::After(after());
         }
     }
 }

@@ -5,7 +5,7 @@ use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 use super::remote::BlockedStream;
 use super::{Gap, NOTHING, Positions};
 use crate::lazy::at_rest;
-use crate::store::{OWN, OwnTicks, RemotePosition, Written};
+use crate::store::{OWN, OwnTicks, RemotePosition, WrittenPosition};
 
 /// A durable subscription's state for other brokers' reliable streams.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ pub(crate) struct RemoteLogs {
     /// more are gaps.
     pub(crate) resumes: bool,
     /// The written part of the position there.
-    pub(crate) written: Written,
+    pub(crate) written: WrittenPosition,
 }
 
 at_rest!(
@@ -58,7 +58,7 @@ at_rest!(
         told: Vec::new(),
         blocked: Vec::new(),
         resumes: false,
-        written: Written::new()
+        written: WrittenPosition::new()
     }
 );
 

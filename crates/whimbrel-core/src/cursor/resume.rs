@@ -9,22 +9,20 @@
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick};
-use whimbrel_selector::TopicFilter;
 
-use super::{CatchUp, Durable, Gap, GapReason, InForce, NOTHING, RemoteLogs};
-use crate::api::{Durability, Filter, Start};
+use super::{CatchUp, Durable, Gap, GapReason, InForceSince, NOTHING, RemoteLogs};
+use crate::api::{Filter, Start};
 use crate::broker::Broker;
-use crate::route::NO_CURSOR;
 use crate::store::{Key, MapValue, OWN};
 
 impl Broker {
     /// Whether a requested new subscription resumes one of a session that cannot be reached.
     pub(crate) fn resumes(&self, index: u32, asked: &Filter<'_>) -> bool {
         let session = self.sessions.get(index);
-        let Start::Token(token, _) = asked.following.start else { return false };
+        let Start::Token(token, _) = asked.start else { return false };
         let oldest = self.now.as_nanos().saturating_sub(session.expiry.as_nanos().try_into().unwrap_or(u64::MAX));
         let is_without = session.memory.roam.as_deref().is_some_and(|place| place.resumes);
-        is_without && asked.following.durability == Durability::Durable && token.common() >= Tick(oldest)
+        is_without && asked.spec.is_durable() && token.common() >= Tick(oldest)
     }
 
     /// Adds a gap for the part of the own log, behind a resuming cursor, that was given up. Other
@@ -52,24 +50,9 @@ impl Broker {
         }
     }
 
-    /// A new subscription waits for other brokers' streams until its interest is in force.
-    pub(crate) fn await_first_interest(
-        &mut self,
-        index: u32,
-        (asked, filter): (&Filter<'_>, TopicFilter<'_>),
-        (subscription, cursor): (u32, u32),
-    ) {
-        if cursor != NO_CURSOR && self.cursors.durable(cursor).is_some() && self.resumes(index, asked) {
-            self.resume_from_token(cursor);
-            self.await_interest_of(subscription, cursor);
-        } else {
-            self.await_interest(asked, filter, (subscription, cursor));
-        }
-    }
-
     /// Lets the logs count for a subscription from its position on; records of the own streams did
     /// not name it before.
-    fn resume_from_token(&mut self, id: u32) {
+    pub(crate) fn resume_from_token(&mut self, id: u32) {
         let assigned = self.streams.own.assigned();
         let own = [self.streams.own.host(), self.streams.logged().host()];
         let cursor = self.cursors.get(id);
@@ -95,7 +78,7 @@ impl Broker {
         (durable.remote.unnamed, durable.remote.resumes) = (assigned, true);
         let number = durable.number;
         let mut catch_up = cursor.catch_up.take().expect("it was just looked at");
-        self.record_unbuffered(Some(id), InForce::Untold, &mut catch_up);
+        self.record_unbuffered(Some(id), InForceSince::Untold, &mut catch_up);
         self.cursors.get_mut(id).catch_up = Some(catch_up);
         if self.remembers(session) && assigned != [Tick(0); OWN] {
             self.store.write_queue.put(|key| Key::Unnamed(number).put(key), |value| assigned.put_versioned(value));

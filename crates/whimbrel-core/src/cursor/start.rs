@@ -1,17 +1,19 @@
-//! The position at which a subscription begins.
+//! A subscription begins: its position, and its cursor.
 
 use core::time::Duration;
 
-use whimbrel_event::{CheckpointToken, EventId, PubendId, Tick, Time};
+use whimbrel_event::{CheckpointToken, EventId, PubendId, Publisher, Qos, Tick, Time};
 use whimbrel_selector::{SharedFilter, TopicFilter};
 
-use super::{CatchUp, Gap, GapReason, Gaps, InForce, NOTHING, Positions};
+use super::lifecycle::{AWAY_MAX, step_back};
+use super::{Began, CatchUp, Cursor, Durable, Gap, GapReason, Gaps, InForceSince, NOTHING, Positions, SilenceTimer};
 use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Broker;
 use crate::cache::PartitionSet;
-use crate::confirming::remembered;
 use crate::route::NO_CURSOR;
+use crate::session::Marks;
 use crate::store::OwnTicks;
+use crate::subscription::{LoggedFrom, remembered};
 
 /// With event ids as position, pubends without one begin this much before the least tick named.
 const ASSUMED: Duration = Duration::from_secs(60);
@@ -24,11 +26,24 @@ const STRANGERS_MAX: usize = 64;
 
 /// How a subscription begins.
 #[derive(Debug)]
-pub(crate) enum Begin {
+pub(crate) enum BeginAt {
     /// At its present position; a new one with the next event.
     Keep,
     /// Behind the consolidated stream, or at most where that stands.
     CatchUp(Box<CatchUp>),
+}
+
+/// A cursor that is about to begin or to change.
+pub(crate) struct Follow<'a> {
+    /// The session.
+    pub(crate) index: u32,
+    pub(crate) asked: &'a Filter<'a>,
+    /// The present cursor of the subscription.
+    pub(crate) cursor: Option<u32>,
+    pub(crate) partitions: PartitionSet,
+    pub(crate) begin: BeginAt,
+    /// Set if it is durable.
+    pub(crate) logged: Option<&'a LoggedFrom>,
 }
 
 impl Broker {
@@ -43,11 +58,11 @@ impl Broker {
         assigned: &OwnTicks,
     ) -> OwnTicks {
         let goes_on = cursor.is_none() && self.resumes(index, asked);
-        if asked.following.durability == Durability::Durable && !goes_on {
+        if asked.spec.is_durable() && !goes_on {
             return *assigned;
         }
         let mut positions: Positions = self.streams.births().collect();
-        let named: Vec<(PubendId, Tick)> = match (asked.following.start, cursor.filter(|cursor| *cursor != NO_CURSOR)) {
+        let named: Vec<(PubendId, Tick)> = match (asked.start, cursor.filter(|cursor| *cursor != NO_CURSOR)) {
             (Start::Own, None) => return *assigned,
             (Start::Own, Some(id)) if self.cursors.get(id).by_token => {
                 self.cursors.get(id).acknowledged.iter().collect()
@@ -78,12 +93,11 @@ impl Broker {
         (asked, filter): (&Filter<'_>, TopicFilter<'_>),
         cursor: Option<u32>,
         partitions: &PartitionSet,
-    ) -> Result<Begin, Refusal> {
-        let following = &asked.following;
-        let mut catch_up = match following.start {
+    ) -> Result<BeginAt, Refusal> {
+        let mut catch_up = match asked.start {
             Start::Own => {
                 let awaiting_start = cursor.map(|id| self.cursors.get(id)).filter(|cursor| cursor.awaiting_start);
-                let Some(awaiting_start) = awaiting_start else { return Ok(Begin::Keep) };
+                let Some(awaiting_start) = awaiting_start else { return Ok(BeginAt::Keep) };
                 let mut catch_up =
                     self.checked(now, (awaiting_start.acknowledged.clone(), Tick(0)), Gaps::default())?;
                 self.record_lost(cursor, &mut catch_up);
@@ -91,14 +105,14 @@ impl Broker {
                 let may_lack = self.cursors.get(cursor.expect("it is there")).began.is_named || in_force.is_none();
                 if may_lack && !self.is_buffered(filter, asked.selector) {
                     // The client may have been told before, but has not reported that it knows.
-                    self.record_unbuffered(cursor, in_force.unwrap_or(InForce::Untold), &mut catch_up);
+                    self.record_unbuffered(cursor, in_force.unwrap_or(InForceSince::Untold), &mut catch_up);
                 }
-                return Ok(Begin::CatchUp(Box::new(CatchUp {
+                return Ok(BeginAt::CatchUp(Box::new(CatchUp {
                     next: self.first_after(&catch_up.positions),
                     ..catch_up
                 })));
             }
-            _ if !matches!(following.durability, Durability::SemiDurable | Durability::Durable) => {
+            _ if !matches!(asked.spec.durability, Durability::SemiDurable | Durability::Durable) => {
                 return Err(Refusal::StartNotKept);
             }
             start => {
@@ -112,16 +126,16 @@ impl Broker {
         catch_up.next = self.first_after(&catch_up.positions);
         if is_new && self.resumes(index, asked) {
             self.record_chopped(&mut catch_up);
-            self.record_younger(following.start, &mut catch_up);
+            self.record_younger(asked.start, &mut catch_up);
         } else if !self.is_buffered(filter, asked.selector) {
-            let in_force = self.in_force_for(cursor, asked).unwrap_or(InForce::Untold);
+            let in_force = self.in_force_for(cursor, asked).unwrap_or(InForceSince::Untold);
             self.record_unbuffered(cursor, in_force, &mut catch_up);
         }
-        Ok(Begin::CatchUp(Box::new(catch_up)))
+        Ok(BeginAt::CatchUp(Box::new(catch_up)))
     }
 
     /// Since when a requested interest is in force, if the subscription had the same so far.
-    fn in_force_for(&self, cursor: Option<u32>, asked: &Filter<'_>) -> Option<InForce> {
+    fn in_force_for(&self, cursor: Option<u32>, asked: &Filter<'_>) -> Option<InForceSince> {
         let cursor = cursor.map(|id| self.cursors.get(id))?;
         let known = self.router.get(cursor.subscription).selector.as_deref();
         let is_same = known == asked.selector.map(ToString::to_string).as_deref();
@@ -131,12 +145,12 @@ impl Broker {
     /// Adds gaps for events from before the own interest was in force, unless a log counts for
     /// them: they were sent for other subscriptions' sake. If it is unknown since when, that is
     /// some tick beyond the passed ones.
-    pub(super) fn record_unbuffered(&self, cursor: Option<u32>, in_force: InForce, catch_up: &mut CatchUp) {
+    pub(super) fn record_unbuffered(&self, cursor: Option<u32>, in_force: InForceSince, catch_up: &mut CatchUp) {
         let remote = cursor.and_then(|id| self.cursors.durable(id)).map(|durable| &durable.remote.since);
         for (pubend, passed, since) in self.streams.remote_reaches() {
             let reach = match in_force {
                 // The tick may be late for all other streams, from a broker whose clock is ahead.
-                InForce::After(tick) => tick.min(passed.max(since)),
+                InForceSince::After(tick) => tick.min(passed.max(since)),
                 _ => passed,
             };
             let counts = remote.filter(|remote| remote.has(pubend)).map_or(NOTHING, |remote| remote.get(pubend));
@@ -155,7 +169,7 @@ impl Broker {
         let filter = SharedFilter::parse(&known.text).expect("it was checked when it was made").filter;
         let is_buffered = self.is_buffered(filter, known.selector.as_deref().map(remembered).as_ref());
         if !is_buffered {
-            self.record_unbuffered(Some(id), InForce::Untold, catch_up);
+            self.record_unbuffered(Some(id), InForceSince::Untold, catch_up);
         }
         is_buffered
     }
@@ -318,33 +332,155 @@ impl Broker {
         positions.retain(|pubend| strangers.iter().all(|(_, stranger)| *stranger != pubend));
     }
 
-    /// The token of a subscription at these positions, which has not been told of these gaps.
-    pub(crate) fn token_at(&self, positions: &Positions, gaps: &Gaps) -> CheckpointToken {
-        let mut untold = positions.clone();
-        for gap in gaps.iter().filter(|gap| self.streams.knows(gap.pubend)) {
-            untold.set(gap.pubend, gap.from.min(positions.get(gap.pubend)));
+    /// Makes, changes or ends the cursor of a subscription, `subscription` in the router; returns
+    /// the cursor.
+    pub(crate) fn follow(&mut self, now: Time, subscription: u32, follow: Follow<'_>) -> u32 {
+        let Follow { index, asked, cursor, partitions, begin, logged } = follow;
+        let spec = asked.spec;
+        if !spec.needs_cursor() {
+            if let Some(cursor) = cursor {
+                self.sessions.untrack_queue(index, cursor);
+                self.unfollow(cursor, asked.filter);
+            }
+            return NO_CURSOR;
         }
-        let latest = untold.iter().map(|(_, tick)| tick).max().unwrap_or_default();
-        self.token_of(latest, &untold)
+        let filter = SharedFilter::parse(asked.filter).expect("it was checked").filter;
+        let is_volatile = logged.is_some() && self.router.may_be_volatile(filter);
+        let without = if spec.no_local { self.sessions.get(index).publisher } else { Publisher::UNKNOWN };
+        let new = Cursor {
+            id: NO_CURSOR,
+            session: index,
+            subscription,
+            without,
+            qos: spec.granted_qos(),
+            marks: Marks::of(&spec),
+            keeps: spec.durability != Durability::Nondurable,
+            notices: spec.notices,
+            by_token: spec.by_token,
+            awaiting_start: false,
+            catch_up: None,
+            ahead: Positions::default(),
+            unsettled: Positions::default(),
+            acknowledged: Positions::default(),
+            began: Began { here: self.streams.reached(now), in_force: InForceSince::Untold, is_named: false },
+            silence: SilenceTimer { told_at: now, due: None },
+            division: self.division.number,
+            partitions,
+            durable: logged.map(|logged| Box::new(Durable::new(logged, is_volatile))),
+        };
+        let id = match cursor {
+            None => {
+                self.sessions.add_cursor_after(index, self.serial);
+                self.cursors.insert(new)
+            }
+            Some(id) => {
+                self.change(id, new, logged);
+                id
+            }
+        };
+        if let BeginAt::CatchUp(catch_up) = begin {
+            self.begin_at(now, id, asked, catch_up);
+        }
+        if logged.is_some() {
+            self.await_grants(id);
+        }
+        if spec.by_token && self.cursors.get(id).acknowledged.is_empty() {
+            // From now on the client reports its position; so far that is where it has answered
+            // everything.
+            self.cursors.get_mut(id).acknowledged = self.settled_position(index, id);
+        }
+        self.cursors.touch(id);
+        if self.sessions.is_attached(index) {
+            self.watch_silence(now, id);
+        } else if self.cursors.get(id).catch_up.is_none() {
+            // The client has left before the cursor was made.
+            self.fall_behind(id, None, false);
+            if !self.cursors.get(id).keeps {
+                self.give_up(id);
+            }
+        }
+        id
     }
 
-    /// The token of all caught-up subscriptions. Closes the own streams up to now, so that new
-    /// events are later; a stream with waiting events is named with its passed position.
-    pub(crate) fn caught_up_token(&mut self, now: Time) -> CheckpointToken {
-        let common = self.streams.close(now);
-        self.token_of(common, &self.streams.positions().collect())
+    /// Begins at a place that the client has named.
+    fn begin_at(&mut self, now: Time, id: u32, asked: &Filter<'_>, catch_up: Box<super::CatchUp>) {
+        let index = self.cursors.get(id).session;
+        self.sessions.stats.resumed += 1;
+        let newest = catch_up.positions.iter().map(|(_, tick)| tick).max().unwrap_or_default();
+        let follow = &mut self.sessions.get_mut(index).follow;
+        let says_when_it_left = matches!(asked.start, Start::Token(..) | Start::After(_));
+        if says_when_it_left && !core::mem::replace(&mut follow.away_known, true) {
+            self.cache.observe_outage(now.since(Time::from_nanos(newest.0)).min(AWAY_MAX));
+        }
+        self.sessions.purge_cursor(index, id);
+        self.forget_detached(id);
+        let cursor = self.cursors.get_mut(id);
+        let (inflight, mut waker) = self.sessions.inflight_mut(index);
+        inflight.let_go(&mut waker, |cursor| cursor == id, false);
+        inflight.leave_behind(id, cursor.by_token, &mut waker);
+        let is_had = |durable: &&mut Durable| !durable.rare.beyond.is_empty();
+        if (cursor.by_token || cursor.qos < Qos::ExactlyOnce)
+            && let Some(durable) = cursor.durable.as_deref_mut().filter(is_had)
+        {
+            durable.rare.beyond.clear();
+        }
+        let is_listed = cursor.catch_up.is_some() && !cursor.awaiting_start;
+        cursor.awaiting_start = false;
+        cursor.began.here = cursor.began.here.max(newest);
+        cursor.began.is_named |= !matches!(asked.start, Start::Own);
+        cursor.ahead = Positions::default();
+        // Earlier events are not waited for any more.
+        let waits = |(pubend, from): (PubendId, Tick)| (pubend, from.max(catch_up.positions.get(pubend)));
+        cursor.unsettled = cursor.unsettled.iter().map(waits).collect();
+        if cursor.by_token {
+            let before = core::mem::replace(&mut cursor.acknowledged, catch_up.untold());
+            let chopped = self.store.release.chopped.iter().filter(|_| cursor.durable.is_some());
+            for (own, chopped) in chopped.enumerate() {
+                // Acknowledged events that were given up are told as a gap even if asked for again.
+                let pubend = self.streams.logged().host().pubend(own as u8);
+                cursor.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
+            }
+        }
+        if let Some(durable) = cursor.durable.as_deref_mut().filter(|_| !cursor.by_token) {
+            // Earlier events were delivered at another broker.
+            let streams: Vec<PubendId> = durable.remote.since.iter().map(|(pubend, _)| pubend).collect();
+            streams.into_iter().for_each(|pubend| durable.remote.written.mark(pubend, catch_up.positions.get(pubend)));
+        }
+        self.cursors.begin_catch_up(id, catch_up);
+        if !is_listed {
+            self.sessions.get_mut(index).follow.lagging.push_back(id);
+        }
     }
 
-    fn token_of(&self, common: Tick, positions: &Positions) -> CheckpointToken {
-        let mut token = self.streams.token(self.sessions.limits.deployment, common);
-        for (pubend, _) in self.streams.positions() {
-            token.set(pubend, positions.get(pubend));
+    /// The position at which a cursor begins that was just made or changed.
+    pub(crate) fn begins(&mut self, now: Time, index: u32, asked: &Filter<'_>) -> CheckpointToken {
+        if let Start::Token(token, later) = asked.start {
+            let mut begins = token.clone();
+            // Where the token has no room, it begins a little earlier.
+            if later.iter().all(|id| begins.advance(*id).is_ok()) {
+                return begins;
+            }
+            return token.clone();
         }
-        // Named streams of unknown brokers may be known elsewhere.
-        for (pubend, tick) in positions.iter().filter(|(pubend, _)| !self.streams.knows(*pubend)) {
-            // If the token is full, they begin at their birth.
-            let _ = token.advance(EventId { pubend, tick });
+        let id = self.router.find(index, asked.filter).expect("it has just been made");
+        let cursor = self.router.get(id).cursor;
+        if cursor == NO_CURSOR {
+            return self.caught_up_token(now);
         }
-        token
+        let of_cursor = self.cursors.get(cursor);
+        // Events sent on this connection reach the client before this answer.
+        let unsent = self.unanswered(index, cursor, false);
+        let is_here = of_cursor.ahead.is_empty() && !of_cursor.is_behind_somewhere();
+        if of_cursor.catch_up.is_none() && is_here && unsent.is_empty() {
+            return self.caught_up_token(now);
+        }
+        let catch_up = of_cursor.catch_up.as_ref();
+        let mut positions =
+            catch_up.map_or_else(|| self.ahead_positions(&of_cursor.ahead), |catch_up| catch_up.positions.clone());
+        of_cursor.step_back_to_settled(&mut positions);
+        for id in &unsent {
+            step_back(&mut positions, *id);
+        }
+        self.token_at(&positions, catch_up.map_or(&Gaps::default(), |catch_up| &catch_up.gaps))
     }
 }

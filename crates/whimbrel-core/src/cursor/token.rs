@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::{CheckpointToken, Qos, Time};
+use whimbrel_event::{CheckpointToken, EventId, Qos, Tick, Time};
+
+use super::{Gaps, Positions};
 
 use crate::api::{Accepted, Link, Output, Refusal};
 use crate::broker::Broker;
@@ -81,5 +83,35 @@ impl Broker {
         }
         self.sessions.stats.tokens_acknowledged += 1;
         Ok(batch)
+    }
+
+    /// The token of a subscription at these positions, which has not been told of these gaps.
+    pub(crate) fn token_at(&self, positions: &Positions, gaps: &Gaps) -> CheckpointToken {
+        let mut untold = positions.clone();
+        for gap in gaps.iter().filter(|gap| self.streams.knows(gap.pubend)) {
+            untold.set(gap.pubend, gap.from.min(positions.get(gap.pubend)));
+        }
+        let latest = untold.iter().map(|(_, tick)| tick).max().unwrap_or_default();
+        self.token_of(latest, &untold)
+    }
+
+    /// The token of all caught-up subscriptions. Closes the own streams up to now, so that new
+    /// events are later; a stream with waiting events is named with its passed position.
+    pub(crate) fn caught_up_token(&mut self, now: Time) -> CheckpointToken {
+        let common = self.streams.close(now);
+        self.token_of(common, &self.streams.positions().collect())
+    }
+
+    fn token_of(&self, common: Tick, positions: &Positions) -> CheckpointToken {
+        let mut token = self.streams.token(self.sessions.limits.deployment, common);
+        for (pubend, _) in self.streams.positions() {
+            token.set(pubend, positions.get(pubend));
+        }
+        // Named streams of unknown brokers may be known elsewhere.
+        for (pubend, tick) in positions.iter().filter(|(pubend, _)| !self.streams.knows(*pubend)) {
+            // If the token is full, they begin at their birth.
+            let _ = token.advance(EventId { pubend, tick });
+        }
+        token
     }
 }

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Qos, Qos::*, Reliability, Tick, Time, split_mix};
 
 use crate::stream::Streams;
-use crate::{Accepted, Durability, Filter, Following, Granted, Input, Limits, Link, NOTICE_TOPIC, Refusal, Start};
+use crate::{
+    Accepted, Durability, Filter, Granted, Input, Limits, Link, NOTICE_TOPIC, Refusal, Start, SubscriptionSpec,
+};
 use common::{CLEAN, Client, Got, KEPT, Rig, START, Told, plain};
 
 #[path = "../../tests/common/mod.rs"]
@@ -16,15 +18,9 @@ mod common;
 const BUS: u32 = 2;
 
 fn semi<'a>(qos: Qos, start: Start<'a>) -> Filter<'a> {
-    let following = Following {
-        durability: Durability::SemiDurable,
-        start,
-        by_token: false,
-        notices: true,
-        wants_token: true,
-        named: true,
-    };
-    Filter { following, ..plain("t", qos) }
+    let (plain, durability) = (plain("t", qos), Durability::SemiDurable);
+    let spec = SubscriptionSpec { durability, notices: true, named: true, ..plain.spec };
+    Filter { spec, start, wants_token: true, ..plain }
 }
 
 fn token(granted: Result<Granted, Refusal>) -> CheckpointToken {
@@ -210,7 +206,7 @@ fn a_client_that_keeps_its_position_may_acknowledge_it_while_an_event_waits() {
     let mut rig = rig();
     let asked = |start| {
         let asked = semi(AtLeastOnce, start);
-        Filter { following: Following { by_token: true, ..asked.following }, ..asked }
+        Filter { spec: SubscriptionSpec { by_token: true, ..asked.spec }, ..asked }
     };
     let acknowledge = |rig: &mut Rig, token: &CheckpointToken| {
         rig.input(Input::Acknowledge { link: Link(BUS), tag: 9, qos: AtLeastOnce, identifier: 0, token });

@@ -143,7 +143,7 @@ impl Broker {
         members.retain(|(_, id)| {
             let known = self.router.get(self.cursors.get(*id).subscription);
             let filter = SharedFilter::parse(&known.text).expect("checked when it was made").filter;
-            let present = known.selector.as_deref().map(crate::confirming::remembered);
+            let present = known.selector.as_deref().map(crate::subscription::remembered);
             // Fences are defined at each broker separately.
             let present = present.filter(|selector| selector.fences().next().is_none());
             let old = self.cursors.durable(*id).map_or(&[][..], |durable| &durable.rare.old);

@@ -284,7 +284,7 @@ impl Broker {
     }
 
     /// Ends the wait of a new subscription for hosts that had ended before it.
-    pub(super) fn settle_ended(&mut self, id: u32) {
+    pub(crate) fn settle_ended(&mut self, id: u32) {
         let hosts = self.cursors.get(id).unsettled.iter().map(|(pubend, _)| pubend.host());
         let ended: BTreeSet<HostId> = hosts.filter(|host| self.streams.has_ended(*host)).collect();
         self.settle_those(id, |host| ended.contains(&host));

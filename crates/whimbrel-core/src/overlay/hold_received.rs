@@ -117,7 +117,7 @@ impl HoldsReceived {
     }
 
     /// Assigns this version to the subscriptions without one: it has all of them.
-    pub(super) fn name(&mut self, version: u64) {
+    pub(crate) fn name(&mut self, version: u64) {
         self.uncovered.values_mut().for_each(|uncovered| uncovered.version = uncovered.version.or(Some(version)));
     }
 }
@@ -214,7 +214,7 @@ impl Broker {
 
     /// Applies the last grants to subscriptions that have got a version meanwhile: the brokers need
     /// not be asked again.
-    pub(super) fn count_on_all(&mut self) {
+    pub(crate) fn count_on_all(&mut self) {
         let overlay = &mut self.overlay;
         let hosts: Vec<HostId> = overlay.logs.received.of.keys().copied().collect();
         if !overlay.logs.received.uncovered.is_empty() {

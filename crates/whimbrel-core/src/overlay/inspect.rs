@@ -96,8 +96,8 @@ pub struct InterestInfo {
     /// The version of its interest; of another broker, the version by which this broker's events
     /// are sent to it.
     pub version: u64,
-    /// Topic filters with selectors.
-    pub entries: Vec<(Box<str>, Option<Box<str>>)>,
+    /// What its subscribers want, as it tells other brokers.
+    pub entries: Vec<InterestValue>,
     /// There is a path to the broker.
     pub is_reachable: bool,
     /// Only for this broker's own interest: the brokers that can be reached and have not confirmed
@@ -181,13 +181,11 @@ impl Broker {
             return Vec::new();
         }
         let overlay = &self.overlay;
-        let texts =
-            |entry: &whimbrel_net::interest::others::InterestValue| (entry.filter.clone(), entry.selector.clone());
         let own = || InterestInfo {
             name: overlay.net.name().into(),
             host: overlay.net.host(),
             version: overlay.net.own_interest().version(),
-            entries: overlay.net.own_interest().entries().map(texts).collect(),
+            entries: overlay.net.own_interest().entries().cloned().collect(),
             is_reachable: true,
             unconfirmed: self.unconfirmed(overlay),
         };
@@ -195,7 +193,7 @@ impl Broker {
             name: overlay.net.name_of(destination.host),
             host: destination.host,
             version: destination.version,
-            entries: destination.entries().map(texts).collect(),
+            entries: destination.entries().cloned().collect(),
             is_reachable: overlay.net.routes().is_reachable(destination.host),
             unconfirmed: Vec::new(),
         });

@@ -7,9 +7,7 @@
 //! - `registry`: retained messages are the same at every broker.
 //! - `follow`, `retire`: hosts come to be known, end, and are forgotten.
 //! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
-//!   `returning`: a subscription that comes back before its interest is in force again.
 //! - `borrow`, `lend`, `passing`: parts of logs, read for other brokers.
-//! - `confirm`, `ending`: a SUBSCRIBE or UNSUBSCRIBE is answered when the other brokers know of it.
 //! - `messages`: messages of other brokers to this one, operators' questions among them.
 //! - `roam`: sessions move to the broker that their client connects to, and are copied to others.
 //! - `shares`: shared subscriptions with members at several brokers. `rendezvous`: the broker that
@@ -17,9 +15,7 @@
 //! - `inspect`, `stats`: state that can be inspected, and the path of single events.
 
 mod borrow;
-mod confirm;
 mod due;
-mod ending;
 mod follow;
 mod hold_given;
 mod hold_received;
@@ -30,7 +26,6 @@ mod passing;
 mod registry;
 mod rendezvous;
 mod retire;
-mod returning;
 mod roam;
 mod shares;
 mod stats;
@@ -51,9 +46,9 @@ use crate::fault::Faults;
 use crate::store::DurableNo;
 pub use crate::stream::PREDECESSOR_MAX;
 use crate::stream::{Destinations, Holes, OwnEvents, Streams};
+use crate::subscription::{Awaiting, CONFIRM_MAX};
 
-pub use confirm::ALL_OTHERS;
-pub(crate) use confirm::{AwaitedBrokers, UnansweredSubscribe};
+pub use crate::subscription::ALL_OTHERS;
 pub use inspect::{ACCEPTED, InterestInfo, LinkInfo, NeighbourInfo, OverlaySize, TopologyInfo};
 pub use messages::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX, REPLY_LITTLE};
 pub use retire::NotForgotten;
@@ -61,7 +56,9 @@ pub(crate) use roam::{Arrival, Attachment, Want, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFETIME, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
+pub use whimbrel_net::NetStats;
 pub use whimbrel_net::forward::EVENT_BYTES_MAX;
+pub use whimbrel_net::interest::others::InterestValue;
 pub(crate) use whimbrel_net::interest::own::is_local;
 pub use whimbrel_net::interest::reduce::INTEREST_MAX;
 pub use whimbrel_net::link::peers::{
@@ -71,7 +68,7 @@ pub use whimbrel_net::registry::KEYS_PENDING_MAX;
 
 pub(crate) use due::Due;
 use due::rank_of;
-use hold_received::HoldsReceived;
+pub(crate) use hold_received::HoldsReceived;
 use lend::Lending;
 use passing::Passing;
 use roam::Roam;
@@ -120,7 +117,7 @@ pub(crate) struct Overlay {
     previous: Vec<PreviousIdentity>,
     /// The earliest time of the next change of the brokers that sessions depend on.
     map_at: Time,
-    pub(crate) waiting: AwaitedBrokers,
+    pub(crate) waiting: Awaiting,
     pub(crate) roam: Roam,
     pub(crate) logs: Logs,
     pub(crate) stats: OverlayStats,
@@ -152,7 +149,7 @@ impl Overlay {
             holes: Holes::default(),
             previous: Vec::new(),
             map_at: Time::ZERO,
-            waiting: AwaitedBrokers::default(),
+            waiting: Awaiting::default(),
             roam,
             logs: Logs::default(),
             stats: OverlayStats::default(),
@@ -242,7 +239,7 @@ impl OverlayConfig {
             interest_max: self.interest_max,
             expects_peers: self.expects_peers,
             links_wanted: self.links_wanted,
-            young_for: confirm::CONFIRM_MAX,
+            young_for: CONFIRM_MAX,
             examined_kinds: &[BrokerMessage::READ_ASK, BrokerMessage::READ_TOLD],
         }
     }

@@ -21,6 +21,7 @@ use crate::broker::Broker;
 use crate::content::Content;
 use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Publication, Terms};
+use crate::subscription::SubscriptionSpec;
 use crate::topic::{VisitOutcome, WalkCursor, WalkEnd};
 
 /// Topics that one session's reading looks at before other work has its turn.
@@ -279,8 +280,8 @@ impl Broker {
         let withholds = fault!(self, RetainedWithheld);
         let Broker { router, retained, sessions, cursors, streams, cache, overlay, .. } = self;
         let known = router.get(reading.subscription);
-        let (granted, identifier, named, cursor) = (known.qos, known.identifier, known.named, known.cursor);
-        let attached_only = known.attached_only;
+        let (SubscriptionSpec { qos: granted, identifier, named, .. }, cursor) = (known.spec, known.cursor);
+        let attached_only = known.spec.is_attached_only();
         let spot = known.spot.expect("subscriptions that are not shared are in the index");
         let text = known.text.clone();
         let filter = SharedFilter::checked(&text).filter;

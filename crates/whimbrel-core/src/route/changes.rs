@@ -7,8 +7,8 @@ use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 use super::Router;
 use super::target::{GROUP_BIT, MARKS, PARTITION_BIT};
 use crate::caching::CacheInterest;
-use crate::confirming::remembered;
 use crate::store::DurableNo;
+use crate::subscription::remembered;
 
 /// Marks former selectors' interests of durable subscriptions, by their numbers, in the changes.
 const OLD: u64 = 1 << 32;
@@ -22,7 +22,8 @@ impl Router {
             let Some(known) = known.as_ref().filter(|known| known.spot.is_some()) else { continue };
             let filter = SharedFilter::checked(&known.text).filter.as_str().into();
             let selector = known.selector.as_deref().map(remembered);
-            changes.push(InterestChange::Added(id, AddedInterest { filter, selector, durable: known.is_durable }));
+            let (durable, replier) = (known.spec.is_durable(), known.spec.is_replier);
+            changes.push(InterestChange::Added(id, AddedInterest { filter, selector, durable, replier }));
         }
         self.changes = Some(changes);
     }
@@ -32,7 +33,8 @@ impl Router {
     pub(crate) fn keep_old_interest(&mut self, number: DurableNo, text: &str, selector: Option<&str>) {
         let Some(changes) = &mut self.changes else { return };
         let filter = SharedFilter::checked(text).filter.as_str().into();
-        let wanted = AddedInterest { filter, selector: selector.map(remembered), durable: true };
+        let selector = selector.map(remembered);
+        let wanted = AddedInterest { filter, selector, durable: true, replier: false };
         changes.push(InterestChange::Added(OLD | u64::from(number.0), wanted));
     }
 
@@ -61,7 +63,7 @@ impl Router {
         }
         for (number, wanted) in (0..).zip(new) {
             let (filter, selector) = (wanted.filter.clone(), wanted.selector.clone());
-            let wanted = AddedInterest { filter, selector, durable: false };
+            let wanted = AddedInterest { filter, selector, durable: false, replier: false };
             changes.push(InterestChange::Added(u64::from(number | PARTITION_BIT), wanted));
         }
     }
@@ -77,12 +79,13 @@ impl Router {
         if key & !GROUP_BIT & MARKS != 0 {
             return;
         }
-        let durable =
-            self.subscriptions.get(key as usize).and_then(Option::as_ref).is_some_and(|known| known.is_durable);
+        let spec = self.subscriptions.get(key as usize).and_then(Option::as_ref).map(|known| &known.spec);
+        let (durable, replier) = spec.map_or((false, false), |spec| (spec.is_durable(), spec.is_replier));
         let Some(changes) = &mut self.changes else { return };
         let text = filter.as_str().into();
         changes.push(if is_added {
-            InterestChange::Added(u64::from(key), AddedInterest { filter: text, selector: selector.cloned(), durable })
+            let selector = selector.cloned();
+            InterestChange::Added(u64::from(key), AddedInterest { filter: text, selector, durable, replier })
         } else {
             InterestChange::Removed(u64::from(key), text)
         });

@@ -215,13 +215,14 @@ impl Router {
         filter: TopicFilter<'_>,
         selector: Option<&Selector>,
     ) {
-        let was_durable = self.get(id).is_durable;
+        let told = |known: &Subscription| (known.spec.is_durable(), known.spec.is_replier);
+        let was_told = told(self.get(id));
         change(self.get_mut(id));
         let Some(old) = self.get(id).spot else { return };
         let new = self.replace(filter, old, selector, id);
         self.get_mut(id).spot = Some(new);
         let stays = selector.is_none() && !old.selective;
-        if stays && was_durable != self.get(id).is_durable {
+        if stays && was_told != told(self.get(id)) {
             // Only the interest that other brokers are told has changed.
             self.record_change(filter, selector, id, true);
             self.record_change(filter, selector, id, false);

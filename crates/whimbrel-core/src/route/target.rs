@@ -4,6 +4,7 @@ use whimbrel_event::Qos;
 use whimbrel_selector::Place;
 
 use super::NO_CURSOR;
+use crate::subscription::SubscriptionSpec;
 
 /// Marks index keys that are shared subscriptions.
 pub(super) const GROUP_BIT: u32 = 1 << 31;
@@ -43,19 +44,11 @@ pub(crate) struct Subscription {
     pub(crate) session: u32,
     /// Its text, as it was asked for, `$share/…` included.
     pub(crate) text: Box<str>,
-    pub(crate) qos: Qos,
-    pub(crate) no_local: bool,
-    pub(crate) retain_as_published: bool,
-    /// Its deliveries carry the ids of their events.
-    pub(crate) named: bool,
-    pub(crate) identifier: u32,
+    /// Its options as they are in force.
+    pub(crate) spec: SubscriptionSpec,
     pub(crate) group: u32,
     /// Its cursor, or [`NO_CURSOR`].
     pub(crate) cursor: u32,
-    /// It gets no events while its session is detached.
-    pub(crate) attached_only: bool,
-    /// Its events are logged.
-    pub(crate) is_durable: bool,
     /// Bytes of its selector.
     pub(crate) selector_bytes: u32,
     /// Its selector, if its session is remembered.
@@ -92,7 +85,7 @@ pub(crate) struct Target {
     pub(crate) kind: TargetKind,
     pub(crate) no_local: bool,
     pub(crate) retain_as_published: bool,
-    /// See [`Subscription::named`].
+    /// See [`SubscriptionSpec::named`].
     pub(crate) named: bool,
     pub(crate) attached_only: bool,
     /// Its events are logged.
@@ -127,15 +120,16 @@ pub(super) fn target(subscriptions: &[Option<Subscription>], key: u32) -> Target
     } else {
         (known.cursor, TargetKind::Cursor)
     };
+    let spec = &known.spec;
     Target {
         to,
-        identifier: known.identifier,
-        qos: known.qos,
+        identifier: spec.identifier,
+        qos: spec.qos,
         kind,
-        no_local: known.no_local,
-        retain_as_published: known.retain_as_published,
-        named: known.named,
-        attached_only: known.attached_only,
-        is_durable: known.is_durable,
+        no_local: spec.no_local,
+        retain_as_published: spec.retain_as_published,
+        named: spec.named,
+        attached_only: spec.is_attached_only(),
+        is_durable: spec.is_durable(),
     }
 }

@@ -10,10 +10,11 @@ use super::queue::{Queue, Queued};
 use super::slot::{Slot, Stage};
 use super::wake::Waker;
 use super::{Abandoned, Session, Sessions};
-use crate::api::{Delivery, Filter, Link, Naming, Output, Sent};
+use crate::api::{Delivery, Link, Naming, Output, Sent};
 use crate::cursor::NO_PUBEND;
 use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::stats::Stats;
+use crate::subscription::SubscriptionSpec;
 
 /// How long best-effort deliveries may wait, in more bytes than
 /// [`crate::Limits::best_effort_queue_bytes`], for a client that had taken all before. Many
@@ -68,10 +69,10 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// The marks of a subscription as it was asked for.
-    pub(crate) fn of(asked: &Filter<'_>) -> Marks {
-        let Filter { identifier, retain_as_published, .. } = *asked;
-        Marks { identifier, retain_as_published, named: asked.following.named }
+    /// The marks of a subscription with these options.
+    pub(crate) fn of(spec: &SubscriptionSpec) -> Marks {
+        let SubscriptionSpec { identifier, retain_as_published, named, .. } = *spec;
+        Marks { identifier, retain_as_published, named }
     }
 
     /// The terms for an event that was published with retain mark `retain`.

@@ -63,6 +63,13 @@ pub(crate) struct PendingWork {
     pub(crate) refused_number: Option<u64>,
 }
 
+impl PendingWork {
+    /// Whether a change of the session's subscriptions is not in force yet.
+    pub(crate) fn has_changes(&self) -> bool {
+        self.structural + self.later > 0
+    }
+}
+
 at_rest!(
     PendingWork,
     PendingWork {

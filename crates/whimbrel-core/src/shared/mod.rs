@@ -21,7 +21,7 @@ use choice::{BranchRefusals, Choice};
 use homes_seen::HomesSeen;
 pub(crate) use homes_seen::{HandState, MemberState, NumbersTold, Parted, Post};
 
-use crate::api::{Durability, Filter, Output};
+use crate::api::{Filter, Output};
 use crate::overlay::Brokers;
 use crate::route::IndexSpot;
 use crate::session::{Account, Handed, Marks, Publication, Queue, Queued, ReassignedDelivery, Sessions, push_bounded};
@@ -260,8 +260,8 @@ impl Groups {
 
     /// Adds a member or changes its request.
     pub(crate) fn join(&mut self, id: u32, session: u32, asked: &Filter<'_>) {
-        let lasts = asked.following.durability == Durability::Durable;
-        let member = Member { session, qos: asked.qos, marks: Marks::of(asked), lasts, is_leaving: false };
+        let (spec, lasts) = (&asked.spec, asked.spec.is_durable());
+        let member = Member { session, qos: spec.qos, marks: Marks::of(spec), lasts, is_leaving: false };
         let members = &mut self.group(id).members;
         match members.iter_mut().find(|m| m.session == session) {
             Some(known) => *known = member,

@@ -11,8 +11,8 @@ use whimbrel_event::{EventId, PredecessorsBuf, PubendId, Qos, Tick};
 use super::among::LowWatermark;
 use super::durable_position::{unzigzag, zigzag};
 use super::wire::{ByteReader, duration, put_bytes, put_duration, put_varint};
-use crate::api::Durability;
 use crate::cursor::{Gap, GapReason};
+use crate::subscription::{CarriedSubscription, qos};
 
 /// The version of the encoding.
 const FORM: u8 = 3;
@@ -46,29 +46,6 @@ pub(crate) struct CarriedWill<'a> {
     pub(crate) retain: bool,
     /// The event, packed.
     pub(crate) event: &'a [u8],
-}
-
-/// A selector that a subscription has had, and up to which tick it counts in each stream.
-pub(crate) type CarriedOld<'a> = (Option<&'a str>, Vec<(PubendId, Tick)>);
-
-/// A subscription's options and interests.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct CarriedSubscription<'a> {
-    pub(crate) text: &'a str,
-    pub(crate) durability: Durability,
-    pub(crate) qos: Qos,
-    pub(crate) no_local: bool,
-    pub(crate) retain_as_published: bool,
-    pub(crate) by_token: bool,
-    pub(crate) notices: bool,
-    /// As [`super::SubscriptionRecord::named`].
-    pub(crate) named: Option<bool>,
-    /// Not all retained messages are read: the importing broker reads them from the beginning.
-    pub(crate) reads: bool,
-    pub(crate) identifier: u32,
-    pub(crate) selector: Option<&'a str>,
-    /// Former interests, oldest first, and up to which tick of each stream they count.
-    pub(crate) old: Vec<CarriedOld<'a>>,
 }
 
 /// The part of a session that each acknowledgement changes.
@@ -138,17 +115,6 @@ fn flag(bytes: &mut ByteReader<'_>) -> Option<bool> {
     }
 }
 
-fn put_text(out: &mut Vec<u8>, text: Option<&str>) {
-    out.push(u8::from(text.is_some()));
-    put_bytes(out, text.unwrap_or_default().as_bytes());
-}
-
-fn text<'a>(bytes: &mut ByteReader<'a>) -> Option<Option<&'a str>> {
-    let is_some = flag(bytes)?;
-    let text = bytes.text()?;
-    Some(is_some.then_some(text))
-}
-
 pub(super) fn list<'a, T>(
     bytes: &mut ByteReader<'a>,
     mut one: impl FnMut(&mut ByteReader<'a>) -> Option<T>,
@@ -164,58 +130,6 @@ fn put_id(out: &mut Vec<u8>, id: EventId) {
 
 fn id(bytes: &mut ByteReader<'_>) -> Option<EventId> {
     Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) })
-}
-
-fn qos(byte: u8) -> Option<Qos> {
-    [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce].get(usize::from(byte)).copied()
-}
-
-const DURABILITIES: [Durability; 4] =
-    [Durability::Queued, Durability::Nondurable, Durability::SemiDurable, Durability::Durable];
-
-impl<'a> CarriedSubscription<'a> {
-    fn put(&self, out: &mut Vec<u8>) {
-        put_bytes(out, self.text.as_bytes());
-        let durability = DURABILITIES.iter().position(|known| *known == self.durability).unwrap_or(0);
-        // Programs before 0.2 ignore the last three, and never set them.
-        let named = [self.named == Some(true), self.named.is_some()];
-        let marks = [self.no_local, self.retain_as_published, self.by_token, self.notices];
-        let flags = [marks[0], marks[1], marks[2], marks[3], named[0], named[1], self.reads];
-        let flags = flags.iter().enumerate().fold(0, |all, (at, is_set)| all | u8::from(*is_set) << at);
-        out.extend_from_slice(&[durability as u8, self.qos as u8, flags]);
-        put_varint(out, self.identifier.into());
-        put_text(out, self.selector);
-        put_varint(out, self.old.len() as u64);
-        for (selector, upto) in &self.old {
-            put_text(out, *selector);
-            put_varint(out, upto.len() as u64);
-            upto.iter().for_each(|(pubend, tick)| put_id(out, EventId { pubend: *pubend, tick: *tick }));
-        }
-    }
-
-    fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
-        let name = bytes.text()?;
-        let durability = *DURABILITIES.get(usize::from(bytes.u8()?))?;
-        let (qos, flags) = (qos(bytes.u8()?)?, bytes.u8()?);
-        let (identifier, selector) = (bytes.small()?, text(bytes)?);
-        let upto = |bytes: &mut ByteReader<'a>| id(bytes).map(|id| (id.pubend, id.tick));
-        let old = list(bytes, |bytes| Some((text(bytes)?, list(bytes, upto)?)))?;
-        let has = |at: u8| flags & 1 << at != 0;
-        Some(CarriedSubscription {
-            text: name,
-            durability,
-            qos,
-            no_local: has(0),
-            retain_as_published: has(1),
-            by_token: has(2),
-            notices: has(3),
-            named: has(5).then_some(has(4)),
-            reads: has(6),
-            identifier,
-            selector,
-            old,
-        })
-    }
 }
 
 impl<'a> Structure<'a> {
@@ -426,6 +340,7 @@ pub(crate) fn split(whole: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subscription::SubscriptionSpec;
     use proptest::prelude::*;
 
     proptest! {
@@ -433,7 +348,7 @@ mod tests {
         fn a_session_survives_the_way(
             text in "[a-z/+#]{1,12}", selector in proptest::option::of("[a-z =]{0,9}"), flags: [bool; 7], identifier: u32,
             ticks in proptest::collection::btree_map(any::<u64>(), (any::<u64>(), proptest::option::of(any::<u32>())), 0..8),
-            tags in proptest::collection::btree_set(1_u16.., 0..8), millis in 0_u64..1 << 40, durability in 0_usize..4, watermark in 0_u8..3,
+            tags in proptest::collection::btree_set(1_u16.., 0..8), millis in 0_u64..1 << 40, watermark in 0_u8..3,
             event in proptest::collection::vec(any::<u8>(), 0..20),
         ) {
             let streams: Vec<_> = ticks.iter().map(|(pubend, (tick, away))| {
@@ -441,12 +356,9 @@ mod tests {
             }).collect();
             let upto: Vec<_> = streams.iter().map(|(pubend, _, acked)| (*pubend, *acked)).collect();
             let beyond: Vec<_> = upto.iter().map(|(pubend, tick)| EventId { pubend: *pubend, tick: *tick }).collect();
-            let subscription = CarriedSubscription {
-                text: &text, durability: DURABILITIES[durability], qos: qos(watermark).unwrap(), no_local: flags[0],
-                retain_as_published: flags[1], by_token: flags[2], notices: flags[3],
-                named: flags[4].then_some(flags[5]), reads: flags[6], identifier,
-                selector: selector.as_deref(), old: vec![(selector.as_deref(), upto), (None, Vec::new())],
-            };
+            let spec = SubscriptionSpec { identifier, ..SubscriptionSpec::new(qos(watermark).unwrap()) };
+            let selector = selector.as_deref();
+            let subscription = CarriedSubscription { text: &text, spec, reads: flags[6], selector, old: vec![(selector, upto)] };
             let expiry = Duration::from_millis(millis);
             let will = CarriedWill { delay: expiry, lifetime: flags[4].then_some(expiry), retain: flags[5], event: &event };
             let structure = Structure { expiry, will: flags[0].then_some(will), subscriptions: vec![subscription.clone(), subscription] };

@@ -9,17 +9,16 @@ use whimbrel_selector::{Selector, SharedFilter};
 
 use super::Numbered;
 use super::among::LowWatermark;
-use super::carried::{CarriedFlight, CarriedOld, CarriedPosition, CarriedSubscription, CarriedWill, Moving, Structure};
+use super::carried::{CarriedFlight, CarriedPosition, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
-use super::subscription_record::{FormerSelector, was_named};
 use super::written::PositionHead;
-use crate::api::{Durability, Filter, Following, Reason, RetainHandling, Start, Will};
+use crate::api::{Durability, Filter, Reason, Will};
 use crate::broker::Broker;
-use crate::confirming::Confirmed;
 use crate::cursor::{FormerInterest, Gap, GapReason, NOTHING, Positions, gap_of};
 use crate::overlay::Attachment;
 use crate::route::NO_CURSOR;
 use crate::session::{Slot, Stage};
+use crate::subscription::{CarriedOld, CarriedSubscription, FormerSelector, LoggedFrom, SubscriptionSpec};
 
 /// Where an imported session comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,16 +45,7 @@ impl Broker {
 
     fn carried_subscription(&self, index: u32, id: u32) -> CarriedSubscription<'_> {
         let known = self.router.get(id);
-        let cursor = (known.cursor != NO_CURSOR).then(|| self.cursors.get(known.cursor));
-        let durable = cursor.and_then(|cursor| cursor.durable.as_deref());
-        let durability = match cursor {
-            None if known.is_durable => Durability::Durable,
-            None if known.attached_only => Durability::Nondurable,
-            None => Durability::Queued,
-            Some(_) if durable.is_some() => Durability::Durable,
-            Some(cursor) if cursor.keeps => Durability::SemiDurable,
-            Some(_) => Durability::Nondurable,
-        };
+        let durable = self.cursors.durable(known.cursor);
         let host = self.streams.logged().host();
         let old = durable.map_or(&[][..], |durable| &durable.rare.old).iter().map(|old| {
             let old = old.view();
@@ -64,15 +54,8 @@ impl Broker {
         });
         CarriedSubscription {
             text: &known.text,
-            durability,
-            qos: known.qos,
-            no_local: known.no_local,
-            retain_as_published: known.retain_as_published,
-            by_token: cursor.is_some_and(|cursor| cursor.by_token),
-            notices: cursor.is_some_and(|cursor| cursor.notices),
-            named: Some(known.named),
+            spec: known.spec,
             reads: self.retained.replays.reads(index, id),
-            identifier: known.identifier,
             selector: known.selector.as_deref(),
             old: old.collect(),
         }
@@ -242,7 +225,7 @@ impl Broker {
         if fault!(self, TagsTrusted) {
             return 0;
         }
-        let mut levels = structure.subscriptions.iter().map(|subscription| subscription.qos);
+        let mut levels = structure.subscriptions.iter().map(|subscription| subscription.spec.qos);
         let has_exact = levels.any(|qos| qos == Qos::ExactlyOnce)
             || moving.flights.iter().any(|flight| flight.qos == Qos::ExactlyOnce);
         if has_exact && self.sessions.get(index).shares().is_none() { u16::MAX } else { 0 }
@@ -281,30 +264,13 @@ impl Broker {
         let selector = carried.selector.map(Selector::parse_canonical);
         let Some(selector) = selector.transpose().ok() else { return self.refuse_import() };
         let is_shared = SharedFilter::parse(carried.text).is_ok_and(|shared| shared.group.is_some());
-        let durability = match carried.durability {
+        let durability = match carried.spec.durability {
             Durability::Durable if !self.remembers(index) && is_shared => Durability::Queued,
             Durability::Durable if !self.remembers(index) => Durability::SemiDurable,
             other => other,
         };
-        let marks = carried.by_token || carried.notices;
-        let following = Following {
-            named: carried.named.unwrap_or_else(|| was_named(carried.text, carried.durability, marks)),
-            durability,
-            start: Start::Own,
-            by_token: carried.by_token,
-            notices: carried.notices,
-            wants_token: false,
-        };
-        let asked = Filter {
-            filter: carried.text,
-            qos: carried.qos,
-            no_local: carried.no_local,
-            retain_as_published: carried.retain_as_published,
-            retain_handling: RetainHandling::DoNotSend,
-            identifier: carried.identifier,
-            selector: selector.as_ref(),
-            following,
-        };
+        let spec = SubscriptionSpec { durability, ..carried.spec };
+        let asked = Filter::again(carried.text, selector.as_ref(), spec);
         if self.check_subscription(index, &asked, (0, 0)).is_err() {
             return self.refuse_import();
         }
@@ -312,11 +278,11 @@ impl Broker {
         let shared = SharedFilter::parse(carried.text).expect("it was just checked");
         let Ok(group) = self.expect_member(index, &asked, &shared) else { return self.refuse_import() };
         let is_durable = durability == Durability::Durable && group.is_none();
-        let confirmed = is_durable.then(|| {
+        let logged = is_durable.then(|| {
             let number = self.store.numbers.next_durable(&mut self.store.write_queue);
-            Confirmed { number, start: self.import_start(&position.streams), newest: assigned, until: None }
+            LoggedFrom { number, start: self.import_start(&position.streams), newest: assigned, until: None }
         });
-        let is_made = self.add_subscription(now, index, &asked, confirmed.as_ref()).is_ok();
+        let is_made = self.make_subscription(now, index, &asked, logged.as_ref()).is_ok();
         if let Some(group) = group {
             self.expect_no_more(group);
         }
@@ -330,14 +296,14 @@ impl Broker {
         }
         if self.remembers(index) {
             self.remember_subscription(index, carried.text);
-            if let Some(confirmed) = &confirmed {
+            if let Some(logged) = &logged {
                 self.write_position(cursor);
                 self.store
                     .write_queue
-                    .put(|key| Key::Unnamed(confirmed.number).put(key), |value| assigned.put_versioned(value));
+                    .put(|key| Key::Unnamed(logged.number).put(key), |value| assigned.put_versioned(value));
             }
         }
-        Some((cursor, confirmed.map(|confirmed| confirmed.number)))
+        Some((cursor, logged.map(|logged| logged.number)))
     }
 
     /// Restores, per imported subscription, up to which ticks filter records do not name it.

@@ -6,8 +6,8 @@ use whimbrel_event::{Event, HostId, Qos, Tick};
 
 use super::{BatchNo, SessionNo};
 use crate::api::{Accepted, Link};
-use crate::confirming::{Confirming, Ending, Later};
 use crate::stream::EventOrigin;
+use crate::subscription::{Asked, Written, WrittenEnd};
 
 /// Entries above which clients' publishes are no longer accepted.
 pub(crate) const COMMIT_QUEUE_MAX: usize = 65_536;
@@ -62,11 +62,11 @@ pub(crate) enum Wait {
     /// A client is answered.
     Answer(Recipient, Answer),
     /// Subscriptions are made.
-    Subscribe(Box<Confirming>),
+    Written(Box<Written>),
     /// Subscriptions have ended.
-    Unsubscribe(Box<Ending>),
+    WrittenEnd(Box<WrittenEnd>),
     /// A request that came after one of these is handled.
-    Later(Box<Later>),
+    Asked(Box<Asked>),
     /// A delivery at [`Qos::ExactlyOnce`] may be sent.
     Hand {
         /// The session's place; valid only if its number is still this one.
@@ -94,8 +94,9 @@ pub(crate) enum Wait {
     Reserved(Tick),
     /// Another broker is told of its retention hold.
     Grant(HostId),
-    /// SUBSCRIBEs that other brokers know of may be answered.
-    Made,
+    /// SUBSCRIBEs that other brokers know of may be answered: the positions from which other
+    /// brokers' logs count for them are durable.
+    Covered,
 }
 
 impl Wait {
@@ -104,11 +105,11 @@ impl Wait {
         match self {
             Wait::Event(held) => held.answer.map(|(whom, _)| whom),
             Wait::Answer(whom, _) | Wait::Uncork(whom) | Wait::Received { whom, .. } => Some(*whom),
-            Wait::Subscribe(confirming) => Some(confirming.whom),
-            Wait::Unsubscribe(ending) => Some(ending.whom),
-            Wait::Later(later) => Some(later.whom),
+            Wait::Written(written) => Some(written.whom()),
+            Wait::WrittenEnd(written) => Some(written.whom()),
+            Wait::Asked(asked) => Some(asked.whom()),
             Wait::Hand { .. } | Wait::Gave { .. } | Wait::TellEnded { .. } => None,
-            Wait::Reserved(_) | Wait::Grant(_) | Wait::Made => None,
+            Wait::Reserved(_) | Wait::Grant(_) | Wait::Covered => None,
         }
     }
 

@@ -5,12 +5,11 @@ use core::time::Duration;
 use whimbrel_event::Time;
 
 use super::keys::{Key, LastWill, MapValue, OwnTicks, SessionNo, SessionRecord};
-use super::subscription_record::SubscriptionRecord;
 use super::{Answer, BatchNo, Disk, Recipient, Wait};
-use crate::api::{Durability, Link, Output};
+use crate::api::{Link, Output};
 use crate::broker::Broker;
-use crate::route::NO_CURSOR;
 use crate::session::Session;
+use crate::subscription::SubscriptionRecord;
 
 /// Interval of lazy writes, which a crash may lose: retained messages and numbers of events that
 /// are not logged.
@@ -125,27 +124,10 @@ impl Broker {
             return self.store.write_queue.forget(|key| Key::Subscription(session, text).put(key));
         };
         let known = self.router.get(id);
-        let cursor = (known.cursor != NO_CURSOR).then(|| self.cursors.get(known.cursor));
-        let durable = cursor.and_then(|cursor| cursor.durable.as_deref());
-        let durability = match cursor {
-            // A member of a durable shared subscription.
-            None if known.is_durable => Durability::Durable,
-            None if known.attached_only => Durability::Nondurable,
-            None => Durability::Queued,
-            Some(_) if durable.is_some() => Durability::Durable,
-            Some(cursor) if cursor.keeps => Durability::SemiDurable,
-            Some(_) => Durability::Nondurable,
-        };
+        let durable = self.cursors.durable(known.cursor);
         let record = SubscriptionRecord {
             number: durable.map(|durable| durable.number),
-            durability,
-            qos: known.qos,
-            no_local: known.no_local,
-            retain_as_published: known.retain_as_published,
-            by_token: cursor.is_some_and(|cursor| cursor.by_token),
-            notices: cursor.is_some_and(|cursor| cursor.notices),
-            named: Some(known.named),
-            identifier: known.identifier,
+            spec: known.spec,
             start: durable.map_or(OwnTicks::default(), |durable| durable.start),
             selector: known.selector.as_deref(),
             old: durable.map_or(Vec::new(), |durable| durable.rare.old.iter().map(|old| old.view()).collect()),

@@ -32,7 +32,6 @@ mod release;
 mod remote_holds;
 mod remote_reads;
 mod restore;
-mod subscription_record;
 mod survey;
 mod ticks;
 mod trouble;
@@ -46,6 +45,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Packed, Tick, Time};
 
+use crate::api::Refusal;
+
 pub(crate) use carried::{Moving, NAMED_MAX, join, split};
 pub(crate) use carry::SessionSource;
 pub(crate) use commit_queue::{Answer, CommitQueue, HeldEvent, Recipient, Wait};
@@ -56,7 +57,9 @@ pub(crate) use holds_given::{
     EndedHostRecord, HOLDS_GIVEN_MAX, HeldInterest, HeldInterestRecord, HoldGiven, HoldRecord, HoldsGiven, InterestKey,
     RestoredHolds,
 };
-pub(crate) use keys::{DurableNo, Key, MapValue, OWN, OwnTicks, SessionNo};
+pub(crate) use keys::{
+    DurableNo, Key, MapValue, OWN, OwnTicks, SessionNo, put_selector, put_ticks, selector_of, ticks,
+};
 pub use numbers::HOLDS_SHARD;
 pub(crate) use numbers::Numbers;
 pub(crate) use placed::{AttachmentRecord, KnownBrokerRecord};
@@ -69,12 +72,11 @@ pub use reads::{Fetch, Fetched, event_of_record};
 pub(crate) use release::Release;
 pub(crate) use remote_reads::{FilterEntries, REMOTE_MEMBERS_MAX, RemoteReads, ToldPart};
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
-pub(crate) use subscription_record::{FormerSelector, SubscriptionRecord};
 pub(crate) use survey::SURVEYOR;
 pub(crate) use wire::{ByteReader, put_bytes, put_varint};
 pub(crate) use write_queue::WriteQueue;
 pub use write_queue::{Batch, BatchNo};
-pub(crate) use written::Written;
+pub(crate) use written::WrittenPosition;
 
 /// The format of a logged event, its first byte.
 pub const EVENT_FORMAT: u8 = 1;
@@ -209,4 +211,16 @@ pub enum Disk {
     /// Nothing any more: a write or a sync has failed. Whether uncommitted batches are on disk is
     /// unknown.
     Poisoned,
+}
+
+impl Disk {
+    /// Checks whether the log takes a durable subscription: another one, or a change.
+    pub(crate) fn check_subscription(self, is_durable: bool, is_new: bool) -> Result<(), Refusal> {
+        match self {
+            // A client that comes back frees log, so a subscription that exists is not refused.
+            Disk::Full if is_durable && is_new => Err(Refusal::LogFull),
+            Disk::Poisoned if is_durable => Err(Refusal::LogFailed),
+            Disk::None | Disk::Open | Disk::Full | Disk::Poisoned => Ok(()),
+        }
+    }
 }

@@ -11,18 +11,17 @@ use super::keys::{DurableNo, Key, LastWill, MapValue, OWN, Own, OwnTicks, Sessio
 use super::placed::{AttachmentRecord, KnownBrokerRecord};
 use super::position_base::{AllPositions, PositionBase};
 use super::publishers::Numbered;
-use super::subscription_record::{SubscriptionRecord, was_named};
 use super::written::{self, PositionHead, PositionPart};
 use super::{Disk, EndedHostRecord, Flight, HeldInterestRecord, HoldRecord, Lost, Numbers, Profile, RestoredHolds};
-use crate::api::{Durability, Filter, Following, Limits, Reason, RetainHandling, Start, Will};
+use crate::api::{Filter, Limits, Reason, Will};
 use crate::broker::Broker;
-use crate::confirming::{Confirmed, remembered};
 use crate::cursor::{FormerInterest, Gap, GapReason};
 use crate::fault::Faults;
 use crate::overlay::Attachment;
 use crate::route::NO_CURSOR;
 use crate::session::Unreleased;
 use crate::stream::Streams;
+use crate::subscription::{LoggedFrom, SubscriptionRecord, remembered};
 
 /// The state of one stream of events in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -120,7 +119,7 @@ impl Restoring {
                 self.sessions.insert(kept.number, (client_id.into(), kept));
             }
             Key::Subscription(session, text) => {
-                let record = SubscriptionRecord::read_versioned(value)?;
+                let record = SubscriptionRecord::read_versioned(value, text)?;
                 let selectors = record.old.iter().map(|old| old.selector).chain([record.selector]);
                 if selectors.flatten().any(|text| Selector::parse_canonical(text).is_err()) {
                     return None;
@@ -219,7 +218,7 @@ impl Restoring {
         core.restore_unreleased(&self.unreleased, &places);
         let mut numbers = BTreeMap::new();
         for (session, text, value) in &self.subscriptions {
-            let record = SubscriptionRecord::read_versioned(value).expect("it was read before");
+            let record = SubscriptionRecord::read_versioned(value, text).expect("it was read before");
             let Some(index) = places.get(session) else {
                 core.store.write_queue.forget(|key| Key::Subscription(*session, text).put(key));
                 core.store.write_queue.seal_large();
@@ -401,13 +400,13 @@ impl Broker {
         position: Option<written::RestoredPosition>,
     ) -> Option<(DurableNo, u32)> {
         let selector = record.selector.map(remembered);
-        let asked = asked_then(text, record, selector.as_ref());
+        let asked = Filter::again(text, selector.as_ref(), record.spec);
         let began = self.streams.own.positions();
-        let confirmed = record.number.filter(|_| record.durability == Durability::Durable);
+        let logged = record.number.filter(|_| record.spec.is_durable());
         // Until the survey has found its newest event, that may be any logged one.
         let newest = self.store.release.logged;
-        let confirmed = confirmed.map(|number| Confirmed { number, start: record.start, newest, until: None });
-        if self.add_subscription(now, index, &asked, confirmed.as_ref()).is_err() {
+        let logged = logged.map(|number| LoggedFrom { number, start: record.start, newest, until: None });
+        if self.make_subscription(now, index, &asked, logged.as_ref()).is_err() {
             // The limits were lowered since.
             self.sessions.stats.subscriptions_refused += 1;
             return None;
@@ -451,7 +450,7 @@ impl Broker {
             // events after that were given up.
             cursor_of.acknowledged.set(pubend, stored[own].min(began[own]));
         }
-        if !record.by_token {
+        if !record.spec.by_token {
             cursor_of.acknowledged = crate::cursor::Positions::default();
         }
         durable.rare.beyond = durable_position.map_or(Vec::new(), |durable_position| durable_position.all_beyond(host));
@@ -469,14 +468,4 @@ fn unknown_base(number: DurableNo) -> RestoreError {
     let mut key = Vec::new();
     Key::Position(number).put(&mut key);
     RestoreError::Unknown { key: key.into() }
-}
-
-/// The request that a subscription was made with.
-fn asked_then<'a>(text: &'a str, record: &SubscriptionRecord<'a>, selector: Option<&'a Selector>) -> Filter<'a> {
-    let SubscriptionRecord { durability, qos, no_local, retain_as_published, by_token, notices, identifier, .. } =
-        *record;
-    let named = record.named.unwrap_or_else(|| was_named(text, record.durability, by_token || notices));
-    let following = Following { durability, start: Start::Own, by_token, notices, wants_token: false, named };
-    let retain_handling = RetainHandling::DoNotSend;
-    Filter { filter: text, qos, no_local, retain_as_published, retain_handling, identifier, selector, following }
 }

@@ -167,7 +167,7 @@ impl MapValue<'_> for PositionPart {
 
 /// The written part of a subscription's position in other brokers' streams.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct WrittenPosition {
     /// The base that the position refers to.
     pub(crate) base: BaseNo,
     watermark: Tick,
@@ -177,10 +177,10 @@ pub(crate) struct Written {
     marks: Positions,
 }
 
-impl Written {
+impl WrittenPosition {
     /// Nothing is written.
     pub(crate) const fn new() -> Self {
-        Written { base: BaseNo(0), watermark: Tick(0), parts: BTreeMap::new(), marks: Positions::new() }
+        WrittenPosition { base: BaseNo(0), watermark: Tick(0), parts: BTreeMap::new(), marks: Positions::new() }
     }
 
     /// The subscription has had everything of a stream up to `tick`, or was told of what it misses.
@@ -231,7 +231,7 @@ impl Written {
 #[derive(Debug, Default)]
 pub(crate) struct RestoredPosition {
     pub(crate) durable: DurablePosition,
-    pub(crate) written: Written,
+    pub(crate) written: WrittenPosition,
     /// Digest of the head as written.
     pub(crate) digest: u64,
 }
@@ -256,12 +256,12 @@ impl RestoredPosition {
         let mut remote: Vec<RemotePosition> = of_base.map(as_base).chain(apart.iter().copied()).collect();
         remote.sort_unstable_by_key(|remote| remote.pubend);
         remote_beyond.sort_unstable();
-        let position = DurablePosition { acked: head.acked, beyond: head.beyond.clone(), remote, remote_beyond };
+        let durable = DurablePosition { acked: head.acked, beyond: head.beyond.clone(), remote, remote_beyond };
         let watermark = apart.iter().map(|remote| remote.since).fold(head.watermark, Tick::max);
         let watermark = if head.base == BaseNo(0) { watermark } else { head.watermark };
         // An entry of an earlier version is written anew.
         let digest = if head.remote.is_empty() { head.digest() } else { 0 };
-        RestoredPosition { durable: position, written: Written { base: head.base, watermark, parts, marks }, digest }
+        RestoredPosition { durable, written: WrittenPosition { base: head.base, watermark, parts, marks }, digest }
     }
 }
 
@@ -480,7 +480,7 @@ impl Broker {
         let (before, former_watermark) = (core::mem::replace(&mut written.base, head.base), written.watermark);
         written.watermark = former_watermark.max(head.watermark);
         let (base, former) = (store.bases.ticks(head.base), store.bases.ticks(before));
-        let Written { marks, watermark, .. } = written;
+        let WrittenPosition { marks, watermark, .. } = written;
         let is_behind = |pubend, mark: Tick| tick_of(base, pubend).is_none_or(|tick| tick.max(*watermark) < mark);
         for (pubend, tick) in former.iter().filter(|(pubend, tick)| is_behind(*pubend, former_watermark.max(*tick))) {
             marks.advance(*pubend, former_watermark.max(*tick));
@@ -492,7 +492,7 @@ impl Broker {
     }
 
     /// Forgets all entries of a position.
-    pub(crate) fn forget_position(&mut self, number: DurableNo, written: &Written) {
+    pub(crate) fn forget_position(&mut self, number: DurableNo, written: &WrittenPosition) {
         self.store.write_queue.forget(|key| Key::Position(number).put(key));
         written.keys(number).for_each(|key| self.store.write_queue.forget(|bytes| key.put(bytes)));
         self.let_go_of_base(written.base);

@@ -14,9 +14,6 @@ use crate::session::{Publication, Unreleased, WILL_AGAIN};
 use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Persistence, Recipient, SessionNo, Wait};
 use crate::stream::AHEAD_MAX;
 
-/// Entries of the commit queue that are handled before other work has its turn.
-const COMMIT_SLICE: usize = 512;
-
 /// Answers to one client that may wait to be durable. Above, the client is not read for
 /// [`UNANSWERED_PAUSE`], so that it alone does not hold up all others.
 const UNANSWERED_MAX: u32 = 4096;
@@ -429,51 +426,21 @@ impl Broker {
         self.store.commit_queue.push(after, Wait::Answer(whom, answer));
     }
 
-    /// Handles the entries of the commit queue that are durable, at most [`COMMIT_SLICE`] at once.
-    pub(crate) fn pass_committed(&mut self, now: Time, out: &mut dyn Output) {
-        for _ in 0..COMMIT_SLICE {
-            let Some(wait) = self.store.commit_queue.pop() else { return };
-            let present = wait.whom().filter(|whom| self.sessions.leave_commit_queue(*whom));
-            match wait {
-                Wait::Event(held) => {
-                    if !held.is_logged {
-                        self.record_unlogged_retained(held.retain, held.event.topic());
-                    }
-                    let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
-                    let mut publication = Publication::of(&held.event, 0);
-                    if out.wants_steps() {
-                        out.step(&publication.accepted(), EventStep::Passed { is_logged: held.is_logged });
-                    }
-                    let matched = self.pass_own(now, route, &mut publication, held.retain, out);
-                    if let (Some(whom), Some((_, tag))) = (present, held.answer) {
-                        let (qos, result) = (held.event.qos(), Accepted::Routed { matched });
-                        tell(whom.link, Answer::Accepted { tag, qos, result }, out);
-                    }
-                }
-                Wait::Answer(_, answer) => {
-                    if let Some(whom) = present {
-                        tell(whom.link, answer, out);
-                    }
-                }
-                Wait::Subscribe(confirming) => self.confirm(now, *confirming, present.is_some(), out),
-                Wait::Unsubscribe(ending) => self.confirm_end(now, *ending, present.is_some(), out),
-                Wait::Later(later) => self.resume_later(*later, present.is_some(), out),
-                Wait::Hand { session, number, tag } => self.hand_over(now, session, number, tag, out),
-                Wait::Received { session, number, tag, .. } => {
-                    let link = present.map(|whom| whom.link);
-                    self.received(now, (session, number), (link, tag), out);
-                }
-                Wait::Uncork(whom) => {
-                    if present.is_some() {
-                        out.uncork(whom.link);
-                    }
-                }
-                Wait::Gave { session, number } => self.has_given(now, session, number, out),
-                Wait::TellEnded { to, number, client } => self.tell_ended(now, (to, number), &client, out),
-                Wait::Reserved(upto) => self.streams.own.reserve(upto),
-                Wait::Grant(host) => self.tell_grant(now, host, out),
-                Wait::Made => self.confirm_ready(now, out),
-            }
+    /// An event that waited for its batch, or for those before it, is passed on; its publisher is
+    /// answered if it is `present`.
+    pub(crate) fn pass_held(&mut self, now: Time, held: &HeldEvent, present: Option<Recipient>, out: &mut dyn Output) {
+        if !held.is_logged {
+            self.record_unlogged_retained(held.retain, held.event.topic());
+        }
+        let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
+        let mut publication = Publication::of(&held.event, 0);
+        if out.wants_steps() {
+            out.step(&publication.accepted(), EventStep::Passed { is_logged: held.is_logged });
+        }
+        let matched = self.pass_own(now, route, &mut publication, held.retain, out);
+        if let (Some(whom), Some((_, tag))) = (present, held.answer) {
+            let (qos, result) = (held.event.qos(), Accepted::Routed { matched });
+            tell(whom.link, Answer::Accepted { tag, qos, result }, out);
         }
     }
 }

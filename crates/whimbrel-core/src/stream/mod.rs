@@ -25,7 +25,7 @@ mod silence;
 mod sources;
 mod stream_set;
 
-pub(crate) use accept::EventOrigin;
+pub(crate) use accept::{EventOrigin, tell};
 pub(crate) use answer::OwnEvents;
 pub(crate) use destinations::Destinations;
 pub use ended_hosts::ENDED_HOSTS_MAX;

@@ -332,7 +332,7 @@ impl Broker {
         let is_more = remote.told < version;
         (remote.told, remote.since) = (version, part.since);
         let overlay = &mut self.overlay;
-        overlay.waiting.is_told_more |= is_more;
+        overlay.waiting.record_told_more(is_more);
         if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };
             self.learn_of(now, (pubend, after, part.upto), what, out);

@@ -8,8 +8,8 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_core::{
-    Accepted, Attach, Broker, Delivery, Filter, Following, Granted, Input, Kick, Limits, Link, LinkOutput, Naming,
-    Output, Publish, Refusal, RetainHandling, Segment, Sent, Settlement, Tell, Will,
+    Accepted, Attach, Broker, Delivery, Durability, Filter, Granted, Input, Kick, Limits, Link, LinkOutput, Naming,
+    Output, Publish, Refusal, RetainHandling, Segment, Sent, Settlement, Start, SubscriptionSpec, Tell, Will,
 };
 use whimbrel_event::{
     Attributes, AttributesBuf, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
@@ -333,14 +333,42 @@ impl Rig {
 pub fn plain(filter: &str, qos: Qos) -> Filter<'_> {
     Filter {
         filter,
-        qos,
-        no_local: false,
-        retain_as_published: false,
-        retain_handling: RetainHandling::Send,
-        identifier: 0,
         selector: None,
-        following: Following::default(),
+        spec: SubscriptionSpec::new(qos),
+        start: Start::Own,
+        retain_handling: RetainHandling::Send,
+        wants_token: false,
     }
+}
+
+/// For each option of a subscription, options of which that one is not the default.
+pub fn each_option() -> Vec<SubscriptionSpec> {
+    let plain = SubscriptionSpec { durability: Durability::Durable, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+    // A new option does not compile here before it is in the list.
+    let SubscriptionSpec {
+        qos: _,
+        durability: _,
+        no_local: _,
+        retain_as_published: _,
+        by_token: _,
+        notices: _,
+        named: _,
+        is_replier: _,
+        identifier: _,
+    } = plain;
+    vec![
+        plain,
+        SubscriptionSpec { qos: Qos::ExactlyOnce, ..plain },
+        SubscriptionSpec { durability: Durability::SemiDurable, ..plain },
+        SubscriptionSpec { durability: Durability::Nondurable, ..plain },
+        SubscriptionSpec { no_local: true, ..plain },
+        SubscriptionSpec { retain_as_published: true, ..plain },
+        SubscriptionSpec { by_token: true, ..plain },
+        SubscriptionSpec { notices: true, ..plain },
+        SubscriptionSpec { named: true, ..plain },
+        SubscriptionSpec { is_replier: true, ..plain },
+        SubscriptionSpec { identifier: 7, ..plain },
+    ]
 }
 
 pub fn event<'a>(topic: &'a str, payload: &'a str, qos: Qos) -> EventRef<'a> {

@@ -1,14 +1,14 @@
 //! A broker resumes from a copy of its log: events after the copy are lost, and are not taken for
 //! silence.
 
-use whimbrel_core::{Following, NOTICE_TOPIC};
+use whimbrel_core::{NOTICE_TOPIC, SubscriptionSpec};
 
 use super::*;
 
 /// Subscribes with notices.
 fn follow(world: &mut Logged, qos: Qos) {
-    let following = Following { notices: true, ..Following::default() };
-    subscribe(world, Filter { following, ..plain("t/#", qos) });
+    let spec = SubscriptionSpec { notices: true, ..SubscriptionSpec::new(qos) };
+    subscribe(world, Filter { spec, ..plain("t/#", qos) });
 }
 
 /// The payloads delivered until there are no more, and for each gap "lost".

@@ -20,7 +20,8 @@ use common::{CLEAN, Client, Got, KEPT, Told, event, plain, will};
 use disk::Logged;
 use whimbrel_core::store::{Disk, Persistence, Profile};
 use whimbrel_core::{
-    Accepted, Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Publish, Refusal, Settlement, Start,
+    Accepted, Durability, Filter, Input, Limits, Link, NOTICE_TOPIC, Publish, Refusal, Settlement, Start,
+    SubscriptionSpec,
 };
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
@@ -127,9 +128,9 @@ fn a_notice_that_is_not_answered_holds_nothing() {
     let mut world = Logged::new();
     world.rig.attach(PUB, "publisher", CLEAN);
     world.rig.attach(SUB, "subscriber", KEPT);
-    let following =
-        Following { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).following };
-    subscribe(&mut world, Filter { following, ..plain("t/#", Qos::AtLeastOnce) });
+    let spec =
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).spec };
+    subscribe(&mut world, Filter { spec, ..plain("t/#", Qos::AtLeastOnce) });
     world.advance(Limits::default().silence_after);
     let told = world.rig.events(SUB);
     assert_eq!(told.iter().filter(|got| got.topic == NOTICE_TOPIC).count(), 1, "{told:?}");
@@ -486,9 +487,9 @@ fn a_log_that_has_failed_grants_what_is_there_and_no_change() {
     world.full(Disk::Poisoned);
     let same = asked(Qos::AtLeastOnce, &low);
     assert_eq!(world.rig.subscribe_as(SUB, same), Ok(Qos::AtLeastOnce));
-    let by_token = Filter { following: Following { by_token: true, ..same.following }, ..same };
-    let from_earliest = Filter { following: Following { start: Start::Earliest, ..same.following }, ..same };
-    let no_local = Filter { no_local: true, ..same };
+    let by_token = Filter { spec: SubscriptionSpec { by_token: true, ..same.spec }, ..same };
+    let from_earliest = Filter { start: Start::Earliest, ..same };
+    let no_local = Filter { spec: SubscriptionSpec { no_local: true, ..same.spec }, ..same };
     let changes = [asked(Qos::AtLeastOnce, &high), asked(Qos::ExactlyOnce, &low), by_token, from_earliest, no_local];
     for change in changes {
         assert_eq!(world.rig.subscribe_as(SUB, change), Err(Refusal::LogFailed), "{change:?}");
@@ -630,8 +631,9 @@ fn the_retain_mark_comes_as_published_on_every_way() {
                 world.rig.attach(PUB, "publisher", CLEAN);
                 let window = if way == "queue" { 1 } else { 10 };
                 world.rig.attach(SUB, "subscriber", Client { window, ..KEPT });
-                let following = Following { durability, ..Following::default() };
-                let filter = Filter { retain_as_published: as_published, following, ..plain("t/#", qos) };
+                let spec =
+                    SubscriptionSpec { durability, retain_as_published: as_published, ..SubscriptionSpec::new(qos) };
+                let filter = Filter { spec, ..plain("t/#", qos) };
                 subscribe(&mut world, filter);
                 let is_away = matches!(way, "cache" | "log");
                 if is_away {
@@ -658,7 +660,8 @@ fn the_retain_mark_comes_as_published_on_every_way() {
 fn a_will_has_its_retain_mark_out_of_the_log() {
     let mut world = Logged::new();
     world.rig.attach(SUB, "subscriber", KEPT);
-    subscribe(&mut world, Filter { retain_as_published: true, ..plain("t/#", Qos::AtLeastOnce) });
+    let spec = SubscriptionSpec { retain_as_published: true, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+    subscribe(&mut world, Filter { spec, ..plain("t/#", Qos::AtLeastOnce) });
     world.rig.detach(SUB, false);
     for (link, retain) in [(7, true), (8, false)] {
         let will = whimbrel_core::Will { retain, ..will("t/will", &retain.to_string(), Duration::ZERO) };

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use whimbrel_core::{Durability, Holders, Kick, Presence};
+use whimbrel_core::{Durability, Holders, Kick, Presence, SubscriptionSpec};
 
 use super::*;
+use crate::common::each_option;
 
 fn drop_session(world: &mut Logged, client_id: &str) {
     world.rig.input(Input::DropSession { client_id });
@@ -51,13 +52,37 @@ fn a_session_tells_where_it_is_and_how_far_behind() {
 
     let subscriptions = world.rig.core.subscriptions("subscriber", None, 10);
     let [subscription] = &subscriptions[..] else { panic!("{subscriptions:?}") };
-    assert_eq!((subscription.durability, subscription.behind), (Durability::Durable, Some(behind)));
+    assert_eq!((subscription.spec.durability, subscription.behind), (Durability::Durable, Some(behind)));
     assert_eq!(world.rig.core.subscriptions("subscriber", Some("t/#"), 10), []);
     let mut holders = Holders::default();
     assert_eq!(world.rig.core.holders(0, 10, &mut holders), None);
     let holder = holders.longest.iter().flatten().next().expect("it holds the log");
     assert_eq!((&*holder.client_id, &*holder.filter, holder.upto), ("subscriber", "t/#", behind));
     assert_eq!(holders.count.iter().sum::<usize>(), 1, "one stream is held by one");
+}
+
+#[test]
+fn every_option_of_a_subscription_is_there_after_a_restart_and_one_more() {
+    let mut world = Logged::new();
+    world.rig.attach(SUB, "subscriber", KEPT);
+    let text = |at: usize| format!("t/{at}");
+    for (at, spec) in each_option().into_iter().enumerate() {
+        subscribe(&mut world, Filter { spec, ..plain(&text(at), spec.qos) });
+    }
+    let told = |world: &Logged| -> Vec<SubscriptionSpec> {
+        let all = world.rig.core.subscriptions("subscriber", None, 100);
+        let of = |at| all.iter().find(|info| *info.filter == *text(at)).expect("it is there").spec;
+        (0..all.len()).map(of).collect()
+    };
+    let asked = told(&world);
+    for (asked, told) in each_option().iter().zip(&asked) {
+        assert_eq!(told, asked);
+    }
+    assert_eq!(asked.len(), each_option().len());
+    for _ in 0..2 {
+        world.crash();
+        assert_eq!(told(&world), asked);
+    }
 }
 
 #[test]

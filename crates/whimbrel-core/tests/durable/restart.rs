@@ -203,10 +203,10 @@ fn who_held_nothing_is_told_of_what_was_not_logged() {
     world.rig.attach(PUB, "publisher", CLEAN);
     join(&mut world, "t/a", Qos::AtLeastOnce);
     world.rig.attach(AWAY, "away", KEPT);
-    let following =
-        Following { durability: Durability::Durable, notices: true, ..plain("t/+", Qos::AtLeastOnce).following };
+    let spec =
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..plain("t/+", Qos::AtLeastOnce).spec };
     let high = Selector::parse("JMSPriority > 5").expect("a selector");
-    let filter = Filter { following, selector: Some(&high), ..plain("t/+", Qos::AtLeastOnce) };
+    let filter = Filter { spec, selector: Some(&high), ..plain("t/+", Qos::AtLeastOnce) };
     world.rig.input(Input::Subscribe { link: Link(AWAY), tag: 1, filters: &[filter] });
     world.settle();
     world.rig.detach(AWAY, false);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_core::{Durability, Following, Granted, Holders};
+use whimbrel_core::{Durability, Granted, Holders, Start, SubscriptionSpec};
 
 use super::*;
 
@@ -143,16 +143,17 @@ fn only_members_that_are_kept_make_a_shared_subscription_durable() {
 fn a_place_to_begin_the_cache_and_notices_stay_refused() {
     let mut world = Logged::new();
     world.rig.attach(ONE, "one", KEPT);
-    let mut refused = |following| {
-        let asked = Filter { following, ..plain(SHARE, Qos::AtLeastOnce) };
+    let share = plain(SHARE, Qos::AtLeastOnce);
+    let mut refused = |spec, start| {
+        let asked = Filter { spec, start, ..share };
         assert_eq!(ask(&mut world, ONE, asked), Err(Refusal::SharedTracked));
     };
-    let durability = Durability::Durable;
-    refused(Following { durability: Durability::SemiDurable, ..Following::default() });
-    refused(Following { durability, notices: true, ..Following::default() });
-    refused(Following { durability, by_token: true, ..Following::default() });
-    refused(Following { durability: Durability::Nondurable, by_token: true, ..Following::default() });
-    refused(Following { durability, start: whimbrel_core::Start::Earliest, ..Following::default() });
+    let durable = SubscriptionSpec { durability: Durability::Durable, ..share.spec };
+    refused(SubscriptionSpec { durability: Durability::SemiDurable, ..share.spec }, Start::Own);
+    refused(SubscriptionSpec { notices: true, ..durable }, Start::Own);
+    refused(SubscriptionSpec { by_token: true, ..durable }, Start::Own);
+    refused(SubscriptionSpec { durability: Durability::Nondurable, by_token: true, ..share.spec }, Start::Own);
+    refused(durable, Start::Earliest);
     assert_nothing_is_left(&mut world, 1);
 }
 
@@ -589,7 +590,7 @@ fn an_operator_sees_a_durable_shared_subscription_as_one_that_holds_the_log() {
     names.sort_unstable();
     assert_eq!(names, [SHARE, &name(ONE), "publisher"]);
     let subscriptions = world.rig.core.subscriptions(&name(ONE), None, 10);
-    assert_eq!(subscriptions[0].durability, Durability::Durable);
+    assert_eq!(subscriptions[0].spec.durability, Durability::Durable);
     let subscriptions = world.rig.core.subscriptions(SHARE, None, 10);
     assert!(subscriptions[0].behind.is_some() && &*subscriptions[0].filter == SHARE, "{subscriptions:?}");
     let mut holders = Holders::default();
@@ -732,7 +733,8 @@ fn members_get_the_retain_mark_as_they_asked_for_it() {
     for crashes in [false, true] {
         let mut world = Logged::new();
         world.rig.attach(PUB, "publisher", CLEAN);
-        let filter = Filter { retain_as_published: true, ..plain(SHARE, Qos::AtLeastOnce) };
+        let share = plain(SHARE, Qos::AtLeastOnce);
+        let filter = Filter { spec: SubscriptionSpec { retain_as_published: true, ..share.spec }, ..share };
         enter(&mut world, ONE, KEPT, filter);
         if crashes {
             world.rig.detach(ONE, false);

@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_core::cache::{Capacity, PartitionPlan, Plan, Policy};
 use whimbrel_core::store::Disk;
 use whimbrel_core::{
-    Accepted, Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Refusal, Settlement, Start,
+    Accepted, Durability, Filter, Input, Limits, Link, NOTICE_TOPIC, Refusal, Settlement, Start, SubscriptionSpec,
 };
 use whimbrel_event::{CheckpointToken, Qos, Time};
 use whimbrel_selector::Selector;
@@ -18,15 +18,9 @@ use crate::{PUB, SUB, by_priority};
 const OTHER: u32 = 3;
 
 fn by_token(start: Start<'_>) -> Filter<'_> {
-    let following = Following {
-        durability: Durability::Durable,
-        start,
-        by_token: true,
-        notices: true,
-        wants_token: true,
-        named: true,
-    };
-    Filter { following, ..plain("t/#", Qos::AtLeastOnce) }
+    let (plain, durability) = (plain("t/#", Qos::AtLeastOnce), Durability::Durable);
+    let spec = SubscriptionSpec { durability, by_token: true, notices: true, named: true, ..plain.spec };
+    Filter { spec, start, wants_token: true, ..plain }
 }
 
 /// Subscribes from `start`, and returns where the subscription begins.
@@ -229,7 +223,7 @@ fn what_a_semi_durable_subscription_lacked_before_it_was_asked_for_again_is_told
     let mut world = Logged::new();
     world.rig.attach(PUB, "publisher", CLEAN);
     let mut semi_durable = by_token(Start::Own);
-    semi_durable.following.durability = Durability::SemiDurable;
+    semi_durable.spec.durability = Durability::SemiDurable;
     let subscribe = |world: &mut Logged| {
         world.rig.attach(SUB, "subscriber", KEPT);
         world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[semi_durable] });
@@ -256,9 +250,9 @@ fn what_a_semi_durable_subscription_lacked_before_it_was_asked_for_again_is_told
 fn what_a_semi_durable_subscription_was_not_told_when_it_was_asked_for_again_is_told_after_a_restart() {
     let mut world = Logged::new();
     let narrow = Client { window: 1, ..KEPT };
-    let (durability, start) = (Durability::SemiDurable, Start::Own);
-    let following = Following { durability, start, by_token: false, notices: true, wants_token: true, named: true };
-    let filter = Filter { following, ..plain("t/#", Qos::AtLeastOnce) };
+    let (plain, durability) = (plain("t/#", Qos::AtLeastOnce), Durability::SemiDurable);
+    let spec = SubscriptionSpec { durability, notices: true, named: true, ..plain.spec };
+    let filter = Filter { spec, wants_token: true, ..plain };
     let subscribe = |world: &mut Logged| {
         world.rig.attach(SUB, "subscriber", narrow.clone());
         world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[filter] });
@@ -309,7 +303,7 @@ fn a_stream_that_has_ended_is_a_gap_also_when_the_clock_was_set_back_since() {
     world.full(Disk::Poisoned);
     world.rig.attach(SUB, "subscriber", CLEAN);
     let mut semi_durable = by_token(Start::Own);
-    semi_durable.following.durability = Durability::SemiDurable;
+    semi_durable.spec.durability = Durability::SemiDurable;
     world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[semi_durable] });
     let told = world.rig.take(SUB);
     let [Told::Subscribed(results)] = &told[..] else { panic!("{told:?}") };
@@ -319,7 +313,7 @@ fn a_stream_that_has_ended_is_a_gap_also_when_the_clock_was_set_back_since() {
     world.crash();
     assert_ne!(world.rig.core.host(), ended, "its streams have died with it");
     world.rig.attach(SUB, "subscriber", CLEAN);
-    semi_durable.following.start = Start::Token(&place, &[]);
+    semi_durable.start = Start::Token(&place, &[]);
     world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[semi_durable] });
     world.settle();
     let got = world.rig.settled_events(SUB);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::common::{CLEAN, KEPT, Rig, Told};
-use whimbrel_core::{Accepted, Input, Kick, Limits, Link, Settlement};
+use whimbrel_core::{Accepted, Input, Kick, Limits, Link, Settlement, SubscriptionSpec};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce, ExactlyOnce};
 
 #[test]
@@ -228,10 +228,10 @@ fn an_exactly_once_publish_is_taken_once_until_it_is_released() {
 fn one_copy_per_matching_subscription() {
     let mut rig = Rig::new();
     rig.attach(1, "c", CLEAN);
-    rig.subscribe_as(1, whimbrel_core::Filter { identifier: 5, ..crate::common::plain("a/#", AtMostOnce) })
-        .expect("granted");
-    rig.subscribe_as(1, whimbrel_core::Filter { identifier: 6, ..crate::common::plain("a/+", AtLeastOnce) })
-        .expect("granted");
+    for (identifier, filter, qos) in [(5, "a/#", AtMostOnce), (6, "a/+", AtLeastOnce)] {
+        let spec = SubscriptionSpec { identifier, ..SubscriptionSpec::new(qos) };
+        rig.subscribe_as(1, whimbrel_core::Filter { spec, ..crate::common::plain(filter, qos) }).expect("granted");
+    }
     rig.publish(1, "a/b", "x", AtLeastOnce);
     let mut got: Vec<_> = rig.events(1).iter().map(|e| (e.identifier, e.qos)).collect();
     got.sort();

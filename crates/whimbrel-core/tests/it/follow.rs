@@ -4,20 +4,15 @@ use crate::common::{CLEAN, Got, KEPT, Rig, plain};
 use core::time::Duration;
 use whimbrel_core::cache::{Capacity, DefaultPlan, PartitionPlan, Plan, Policy};
 use whimbrel_core::{
-    CacheInterest, Durability, Filter, Following, Granted, Input, Limits, NOTICE_TOPIC, Refusal, Segment, Start, Tell,
+    CacheInterest, Durability, Filter, Granted, Input, Limits, NOTICE_TOPIC, Refusal, Segment, Start, SubscriptionSpec,
+    Tell,
 };
 use whimbrel_event::{CheckpointToken, EventId, Qos, Qos::*, Tick};
 
 fn semi<'a>(filter: &'a str, qos: Qos, start: Start<'a>) -> Filter<'a> {
-    let following = Following {
-        durability: Durability::SemiDurable,
-        start,
-        by_token: false,
-        notices: true,
-        wants_token: true,
-        named: true,
-    };
-    Filter { following, ..plain(filter, qos) }
+    let (plain, durability) = (plain(filter, qos), Durability::SemiDurable);
+    let spec = SubscriptionSpec { durability, notices: true, named: true, ..plain.spec };
+    Filter { spec, start, wants_token: true, ..plain }
 }
 
 fn token(granted: Result<Granted, Refusal>) -> CheckpointToken {
@@ -113,8 +108,7 @@ fn positions_that_cannot_be_ours_are_refused() {
     let foreign = CheckpointToken::new(whimbrel_event::Deployment::named("elsewhere"), Tick(1));
     let start = Start::Token(&foreign, &[]);
     assert_eq!(rig.subscribe_granted(2, semi("t", AtLeastOnce, start)), Err(Refusal::OtherDeployment));
-    let plain =
-        Filter { following: Following { start: Start::Earliest, ..Following::default() }, ..plain("t", AtMostOnce) };
+    let plain = Filter { start: Start::Earliest, ..plain("t", AtMostOnce) };
     assert_eq!(rig.subscribe_granted(2, plain), Err(Refusal::StartNotKept));
     let shared = Filter { filter: "$share/g/t", ..semi("t", AtMostOnce, Start::Own) };
     assert_eq!(rig.subscribe_granted(2, shared), Err(Refusal::SharedTracked));
@@ -194,7 +188,8 @@ fn own_events_are_left_out_also_of_what_was_missed() {
     rig.attach(2, "bus", CLEAN);
     rig.publish(2, "t", "mine", AtLeastOnce);
     publish(&mut rig, 0..1);
-    let asked = Filter { no_local: true, ..semi("t", AtLeastOnce, Start::Earliest) };
+    let asked = semi("t", AtLeastOnce, Start::Earliest);
+    let asked = Filter { spec: SubscriptionSpec { no_local: true, ..asked.spec }, ..asked };
     rig.subscribe_granted(2, asked).expect("granted");
     rig.publish(2, "t", "mine too", AtLeastOnce);
     assert_eq!(payloads(&rig.settled_events(2)), names(0..1));
@@ -405,7 +400,7 @@ fn who_keeps_its_position_gets_nothing_twice_and_nothing_before_it_has_said_wher
         let mut rig = rig();
         let by_token = |start| {
             let asked = semi("t", qos, start);
-            Filter { following: Following { by_token: true, ..asked.following }, ..asked }
+            Filter { spec: SubscriptionSpec { by_token: true, ..asked.spec }, ..asked }
         };
         rig.attach(2, "bus", crate::common::Client { window: 3, ..KEPT });
         let mut position = token(rig.subscribe_granted(2, by_token(Start::Own)));
@@ -432,7 +427,7 @@ fn who_keeps_its_position_gets_nothing_twice_and_nothing_before_it_has_said_wher
 fn acknowledging_moves_forward_only() {
     let mut rig = rig();
     let asked = semi("t", AtLeastOnce, Start::Own);
-    let asked = Filter { identifier: 5, following: Following { by_token: true, ..asked.following }, ..asked };
+    let asked = Filter { spec: SubscriptionSpec { identifier: 5, by_token: true, ..asked.spec }, ..asked };
     rig.attach(2, "bus", KEPT);
     let start = token(rig.subscribe_granted(2, asked));
     publish(&mut rig, 0..4);
@@ -538,7 +533,7 @@ fn a_nondurable_subscription_with_notices_is_told_what_it_missed_while_it_was_th
     let mut rig = Rig::with(Limits { tracked_queue_bytes: 0, ..Limits::default() });
     rig.attach(1, "publisher", CLEAN);
     let asked = semi("t", AtLeastOnce, Start::Own);
-    let asked = Filter { following: Following { durability: Durability::Nondurable, ..asked.following }, ..asked };
+    let asked = Filter { spec: SubscriptionSpec { durability: Durability::Nondurable, ..asked.spec }, ..asked };
     rig.attach(2, "bus", crate::common::Client { window: 1, ..KEPT });
     rig.subscribe_granted(2, asked).expect("granted");
     publish(&mut rig, 0..5);

@@ -5,7 +5,8 @@ use core::time::Duration;
 
 use crate::common::{CLEAN, Client, Got, KEPT, Rig, Told, event, plain};
 use whimbrel_core::{
-    Accepted, Durability, Filter, Following, Input, Limits, Link, Publish, Reason, RetainHandling, Settlement, Start,
+    Accepted, Durability, Filter, Input, Limits, Link, Publish, Reason, RetainHandling, Settlement, Start,
+    SubscriptionSpec,
 };
 use whimbrel_event::Qos::{self, AtLeastOnce, AtMostOnce, ExactlyOnce};
 use whimbrel_selector::Selector;
@@ -153,8 +154,8 @@ fn what_is_retained_comes_whole_whatever_the_durability_and_however_many_filters
             let mut rig = filled(limits, 1_000, 100, qos);
             rig.attach(2, "s", Client { window: 3, ..KEPT });
             let texts = ["r/#", "+/000500", "r/+", "none/#", "#"];
-            let following = Following { durability, ..Following::default() };
-            let filters = texts.map(|text| Filter { following, ..plain(text, qos) });
+            let spec = SubscriptionSpec { durability, ..SubscriptionSpec::new(qos) };
+            let filters = texts.map(|text| Filter { spec, ..plain(text, qos) });
             rig.input(Input::Subscribe { link: Link(2), tag: 1, filters: &filters });
             let got = rig.settled_events(2);
             let all: Vec<String> = (0..1_000).map(name).collect();
@@ -173,8 +174,9 @@ fn a_subscription_that_begins_in_the_past_reads_first_what_is_retained() {
     let mut rig = Rig::new();
     rig.attach(1, "p", CLEAN);
     rig.attach(3, "keeps the cache in use", CLEAN);
-    let semi_durable = Following { durability: Durability::SemiDurable, ..Following::default() };
-    rig.subscribe_as(3, Filter { following: semi_durable, ..plain("t/#", AtLeastOnce) }).expect("granted");
+    let spec = SubscriptionSpec::new(AtLeastOnce);
+    let semi_durable = SubscriptionSpec { durability: Durability::SemiDurable, ..spec };
+    rig.subscribe_as(3, Filter { spec: semi_durable, ..plain("t/#", AtLeastOnce) }).expect("granted");
     let begin = rig.now;
     rig.advance(Duration::from_secs(1));
     for n in 0..500 {
@@ -182,8 +184,8 @@ fn a_subscription_that_begins_in_the_past_reads_first_what_is_retained() {
     }
     rig.advance(Duration::from_secs(1));
     rig.attach(2, "s", Client { window: 1, ..CLEAN });
-    let following = Following { start: Start::Since(begin), ..semi_durable };
-    rig.subscribe_as(2, Filter { following, ..plain("t/#", AtLeastOnce) }).expect("granted");
+    let start = Start::Since(begin);
+    rig.subscribe_as(2, Filter { spec: semi_durable, start, ..plain("t/#", AtLeastOnce) }).expect("granted");
     rig.publish_as(1, "t/000", "new", AtLeastOnce, true);
     let got = rig.settled_events(2);
     let of = |topic: &str| got.iter().filter(|got| got.topic == topic).count();

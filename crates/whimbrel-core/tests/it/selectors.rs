@@ -1,7 +1,7 @@
 //! Subscriptions with selectors.
 
 use crate::common::{CLEAN, Client, KEPT, Rig, Told, event, plain};
-use whimbrel_core::{Filter, Input, Limits, Link, Publish, Refusal, RetainHandling, Settlement};
+use whimbrel_core::{Filter, Input, Limits, Link, Publish, Refusal, RetainHandling, Settlement, SubscriptionSpec};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce};
 use whimbrel_event::{AttributesBuf, EventRef};
 use whimbrel_selector::Selector;
@@ -117,7 +117,8 @@ fn subscribing_again_replaces_selector_and_options() {
     rig.subscribe_where(2, "t", "speed < 50").expect("granted");
     drive(&mut rig, "t", &["10", "60"]);
     let selector = Selector::parse("speed < 50").expect("a selector");
-    let same = Filter { selector: Some(&selector), identifier: 7, ..plain("t", AtLeastOnce) };
+    let spec = SubscriptionSpec { identifier: 7, ..SubscriptionSpec::new(AtLeastOnce) };
+    let same = Filter { selector: Some(&selector), spec, ..plain("t", AtLeastOnce) };
     rig.subscribe_as(2, same).expect("granted");
     drive(&mut rig, "t", &["20", "70"]);
     rig.subscribe(2, "t", AtLeastOnce).expect("granted");
@@ -193,9 +194,10 @@ fn a_session_that_ends_takes_its_selectors_along() {
 fn no_local_holds_with_a_selector() {
     let mut rig = rig();
     let selector = Selector::parse("speed > 50").expect("a selector");
-    let own = Filter { selector: Some(&selector), no_local: true, ..plain("t", AtLeastOnce) };
+    let spec = SubscriptionSpec { no_local: true, ..SubscriptionSpec::new(AtLeastOnce) };
+    let own = Filter { selector: Some(&selector), spec, ..plain("t", AtLeastOnce) };
     rig.subscribe_as(1, own).expect("granted");
-    rig.subscribe_as(2, Filter { no_local: true, ..own }).expect("granted");
+    rig.subscribe_as(2, own).expect("granted");
     drive(&mut rig, "t", &["60"]);
     assert_eq!((rig.payloads(1), rig.payloads(2)), (vec![], vec!["60".to_owned()]));
 }

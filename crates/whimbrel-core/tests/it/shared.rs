@@ -1,7 +1,7 @@
 //! Shared subscriptions and retained messages.
 
 use crate::common::{CLEAN, Client, KEPT, Rig};
-use whimbrel_core::{Filter, Input, Link, Refusal, RetainHandling, Settlement};
+use whimbrel_core::{Filter, Input, Link, Refusal, RetainHandling, Settlement, SubscriptionSpec};
 use whimbrel_event::Qos::{AtLeastOnce, AtMostOnce};
 
 const GROUP: &str = "$share/g/t";
@@ -101,7 +101,8 @@ fn a_group_ends_with_its_last_member() {
 fn a_shared_subscription_cannot_leave_out_local_events() {
     let mut rig = Rig::new();
     rig.attach(1, "m", CLEAN);
-    let asked = Filter { no_local: true, ..crate::common::plain(GROUP, AtMostOnce) };
+    let spec = SubscriptionSpec { no_local: true, ..SubscriptionSpec::new(AtMostOnce) };
+    let asked = Filter { spec, ..crate::common::plain(GROUP, AtMostOnce) };
     assert_eq!(rig.subscribe_as(1, asked), Err(Refusal::SharedNoLocal));
 }
 
@@ -129,7 +130,7 @@ fn retain_handling_and_retain_as_published_are_obeyed() {
     rig.publish_as(1, "r", "kept", AtLeastOnce, true);
     let ask = |retain_handling, retain_as_published| Filter {
         retain_handling,
-        retain_as_published,
+        spec: SubscriptionSpec { retain_as_published, ..SubscriptionSpec::new(AtMostOnce) },
         ..crate::common::plain("r", AtMostOnce)
     };
     rig.attach(2, "s", CLEAN);

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
-use whimbrel_core::{Durability, Filter, Following};
+use whimbrel_core::{Durability, Filter, SubscriptionSpec};
 use whimbrel_event::Qos;
 use whimbrel_wire::{BrokerMessage, Frame, MessageFrame};
 
@@ -139,8 +139,9 @@ fn forgetful(count: usize) -> Net {
 
 /// A durable subscription that is told gaps.
 fn with_notices() -> Filter<'static> {
-    let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
-    Filter { following, ..plain("t", Qos::AtLeastOnce) }
+    let spec =
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+    Filter { spec, ..plain("t", Qos::AtLeastOnce) }
 }
 
 /// The owner has heard that other brokers hold their logs for its subscriber, and dies before the

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Channel, Durability, Filter, Following, Input, Link, Start};
+use whimbrel_core::{Channel, Durability, Filter, Input, Link, Start, SubscriptionSpec};
 use whimbrel_event::{CheckpointToken, Qos, Time};
 use whimbrel_selector::Selector;
 use whimbrel_wire::Frame;
@@ -110,7 +110,7 @@ fn a_gap_that_was_not_acknowledged_is_told_again_to_who_begins_where_it_stood() 
     assert_eq!(net.connect(1, 1, "s"), Some(false));
     let by_token = |start| {
         let roaming = roaming(start);
-        Filter { following: Following { by_token: true, ..roaming.following }, ..roaming }
+        Filter { spec: SubscriptionSpec { by_token: true, ..roaming.spec }, ..roaming }
     };
     net.subscribe(1, 1, by_token(Start::Token(&start, &[])));
     net.advance(SECOND);
@@ -132,8 +132,8 @@ fn what_only_another_selector_wants_is_a_gap_before_it_is_in_force() {
         let [low, high] = ["JMSPriority < 5", "JMSPriority >= 5"].map(|text| Selector::parse(text).expect("it is one"));
         let selected = |start, selector| {
             let roaming = roaming(start);
-            let following = Following { by_token, ..roaming.following };
-            Filter { selector: Some(selector), following, ..roaming }
+            let spec = SubscriptionSpec { by_token, ..roaming.spec };
+            Filter { selector: Some(selector), spec, ..roaming }
         };
         assert_eq!(net.connect(1, 1, "s"), Some(false));
         let token = net.begins(1, 1, selected(Start::Own, &low));
@@ -166,9 +166,9 @@ fn who_has_begun_with_what_comes_is_told_no_gap_when_it_goes_on_where_it_stood()
         let mut net = Net::mesh(2);
         assert_eq!(net.connect(0, 9, "publisher"), Some(false));
         assert_eq!(net.connect(1, 1, "s"), Some(false));
-        let following =
-            Following { durability, notices: true, by_token: true, wants_token: true, ..Following::default() };
-        let filter = Filter { following, ..plain("a", Qos::AtLeastOnce) };
+        let plain = plain("a", Qos::AtLeastOnce);
+        let spec = SubscriptionSpec { durability, notices: true, by_token: true, ..plain.spec };
+        let filter = Filter { spec, wants_token: true, ..plain };
         net.subscribe(1, 1, filter);
         net.advance(SECOND);
         for number in 0..3 {

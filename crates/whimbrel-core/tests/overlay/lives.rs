@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use whimbrel_core::stream::ENDED_MAX;
 use whimbrel_core::{
-    Broker, CacheInterest, Channel, Durability, Filter, Following, Granted, Input, Link, NOTICE_TOPIC, PeerInput,
-    Publish, Start,
+    Broker, CacheInterest, Channel, Durability, Filter, Granted, Input, Link, NOTICE_TOPIC, PeerInput, Publish, Start,
+    SubscriptionSpec,
 };
 use whimbrel_event::{CheckpointToken, EventId, EventRef, Qos, Tick};
 use whimbrel_selector::Selector;
@@ -18,14 +18,9 @@ use super::{SECOND, is_answered};
 
 /// A semi-durable subscription with notices, from `start` on.
 pub(super) fn roaming(start: Start<'_>) -> Filter<'_> {
-    let following = Following {
-        durability: Durability::SemiDurable,
-        notices: true,
-        wants_token: true,
-        start,
-        ..Following::default()
-    };
-    Filter { following, ..plain("a", Qos::AtLeastOnce) }
+    let plain = plain("a", Qos::AtLeastOnce);
+    let spec = SubscriptionSpec { durability: Durability::SemiDurable, notices: true, ..plain.spec };
+    Filter { spec, start, wants_token: true, ..plain }
 }
 
 impl Net {

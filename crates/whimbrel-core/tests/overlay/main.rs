@@ -16,6 +16,7 @@ mod look;
 mod many;
 mod moving;
 mod net;
+mod options;
 mod owners;
 mod predecessors;
 mod restarts;

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Attach, Durability, Filter, Following, Input, Link, Settlement, Start};
+use whimbrel_core::{Attach, Durability, Filter, Input, Link, Settlement, SubscriptionSpec};
 use whimbrel_event::{EventId, Qos, Reliability};
 
 use super::common::{Got, Told, event, plain};
@@ -783,15 +783,9 @@ fn whoever_comes_to_a_broker_that_has_just_begun_is_told_no_gap() {
         let mut net = Net::mesh(3);
         assert_eq!(net.connect(0, 9, "publisher"), Some(false));
         assert_eq!(net.connect(1, 1, "sub"), Some(false));
-        let following = Following {
-            durability: Durability::Durable,
-            start: Start::Own,
-            by_token: false,
-            notices: true,
-            wants_token: false,
-            named: true,
-        };
-        net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+        let (plain, durability) = (plain("t", Qos::AtLeastOnce), Durability::Durable);
+        let spec = SubscriptionSpec { durability, notices: true, named: true, ..plain.spec };
+        net.subscribe(1, 1, Filter { spec, ..plain });
         net.advance(SECOND * 2);
         net.told(1, 1);
         let (mut sent, mut had) = (0, Vec::new());

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use whimbrel_core::{Durability, Filter, Following, Input, Link};
+use whimbrel_core::{Durability, Filter, Input, Link, SubscriptionSpec};
 use whimbrel_event::Qos;
 use whimbrel_wire::{BrokerMessage, Frame};
 
@@ -45,8 +45,8 @@ fn brokers_that_begin_at_the_same_moment_have_incarnations_of_their_own() {
 /// A client of the second broker subscribes, wants to be told of gaps, and leaves.
 fn subscribe_and_leave(net: &mut Net, durability: Durability) {
     assert_eq!(net.connect(1, 1, "sub"), Some(false));
-    let following = Following { durability, notices: true, ..Following::default() };
-    net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+    let spec = SubscriptionSpec { durability, notices: true, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+    net.subscribe(1, 1, Filter { spec, ..plain("t", Qos::AtLeastOnce) });
     net.advance(SECOND * 2);
     net.leave(1, 1);
     net.advance(SECOND);
@@ -112,8 +112,9 @@ fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stre
     assert_eq!(net.connect(2, 5, "other"), Some(false));
     net.subscribe_durably(2, 5, "e", Qos::AtLeastOnce);
     assert_eq!(net.connect(0, 1, "sub"), Some(false));
-    let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
-    net.subscribe(0, 1, Filter { following, ..plain("#", Qos::AtLeastOnce) });
+    let spec =
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+    net.subscribe(0, 1, Filter { spec, ..plain("#", Qos::AtLeastOnce) });
     assert_eq!(net.connect(1, 9, "publisher"), Some(false));
     net.advance(SECOND * 2);
     // Events for the first broker do not arrive there.

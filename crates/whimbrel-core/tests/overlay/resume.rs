@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Durability, Filter, Following, Input, Link, NOTICE_TOPIC, Start};
+use whimbrel_core::{Durability, Filter, Input, Link, NOTICE_TOPIC, Start, SubscriptionSpec};
 use whimbrel_event::{CheckpointToken, EventId, PubendId, Qos, Reliability, Tick};
 
 use super::SECOND;
@@ -17,15 +17,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 impl Net {
     /// Subscribes from `start`; returns where the subscription begins, and its deliveries.
     fn subscribe_from(&mut self, node: usize, start: Start<'_>) -> (CheckpointToken, Vec<Got>) {
-        let following = Following {
-            durability: Durability::Durable,
-            start,
-            by_token: true,
-            notices: true,
-            wants_token: true,
-            named: true,
-        };
-        let filters = [Filter { following, ..plain("t", Qos::AtLeastOnce) }];
+        let (plain, durability) = (plain("t", Qos::AtLeastOnce), Durability::Durable);
+        let spec = SubscriptionSpec { durability, by_token: true, notices: true, named: true, ..plain.spec };
+        let filters = [Filter { spec, start, wants_token: true, ..plain }];
         self.input(node, Input::Subscribe { link: Link(1), tag: 1, filters: &filters });
         self.advance(SECOND * 3);
         let (mut begins, mut got) = (None, Vec::new());

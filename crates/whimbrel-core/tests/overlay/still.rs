@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Durability, Filter, Following, GapClass, Start};
+use whimbrel_core::{Durability, Filter, GapClass, Start, SubscriptionSpec};
 use whimbrel_event::Qos;
 
 use super::SECOND;
@@ -17,8 +17,9 @@ fn durable() -> Net {
     let mut net = Net::mesh(3);
     assert_eq!(net.connect(0, 9, "publisher"), Some(false));
     assert_eq!(net.connect(1, 1, "sub"), Some(false));
-    let following = Following { durability: Durability::Durable, notices: true, ..Following::default() };
-    net.subscribe(1, 1, Filter { following, ..plain("t", Qos::AtLeastOnce) });
+    let spec =
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+    net.subscribe(1, 1, Filter { spec, ..plain("t", Qos::AtLeastOnce) });
     net.advance(SECOND * 2);
     net.told(1, 1);
     net

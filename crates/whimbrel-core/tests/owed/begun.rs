@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, Settlement};
+use whimbrel_core::{Durability, Filter, Input, Limits, Link, Settlement, SubscriptionSpec};
 use whimbrel_event::Qos;
 
 use crate::common::{CLEAN, Got, Told, plain};
@@ -62,8 +62,8 @@ fn what_was_given_before_a_log_counted_and_acknowledged_after_does_not_come_agai
     net.kill(2);
     net.advance(SECOND * 3);
     net.attach(1, SUB, "subscriber", WIDE);
-    let following = Following { durability: Durability::SemiDurable, ..durable("t/#").following };
-    net.subscribe(1, SUB, Filter { following, ..durable("t/#") });
+    let spec = SubscriptionSpec { durability: Durability::SemiDurable, ..durable("t/#").spec };
+    net.subscribe(1, SUB, Filter { spec, ..durable("t/#") });
     net.advance(SECOND * 3);
     for payload in ["x", "y"] {
         net.publish(0, PUB, "t/a", payload);

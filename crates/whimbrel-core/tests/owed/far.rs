@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Publish, Settlement};
+use whimbrel_core::{Durability, Filter, Input, Limits, Link, NOTICE_TOPIC, Publish, Settlement, SubscriptionSpec};
 use whimbrel_event::Qos;
 
 use crate::common::{CLEAN, Got, Told, event, plain};
@@ -30,9 +30,9 @@ fn what_is_given_up_while_it_is_being_read_is_told() {
     let mut net = Net::with(2, limits);
     net.attach(0, PUB, "publisher", CLEAN);
     net.attach(1, SUB, "subscriber", WIDE);
-    let following =
-        Following { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).following };
-    net.subscribe(1, SUB, Filter { following, ..plain("t/#", Qos::AtLeastOnce) });
+    let spec =
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).spec };
+    net.subscribe(1, SUB, Filter { spec, ..plain("t/#", Qos::AtLeastOnce) });
     net.detach(1, SUB);
     publish(&mut net, &["a", "b"]);
     net.advance(SECOND);

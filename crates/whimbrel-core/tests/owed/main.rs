@@ -19,7 +19,7 @@ use common::{CLEAN, Client, KEPT, Told, plain};
 use net::Net;
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan, Policy};
 use whimbrel_core::overlay::NotForgotten;
-use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC, Publish};
+use whimbrel_core::{Durability, Filter, Input, Limits, Link, NOTICE_TOPIC, Publish, SubscriptionSpec};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
 
@@ -241,12 +241,12 @@ fn whoever_unsubscribes_is_owed_nothing() {
 fn what_is_given_up_early_is_told_to_who_is_behind_and_to_nobody_else() {
     let limits = Limits { max_retain: Some(SECOND * 20), ..Limits::default() };
     let mut net = with(Net::with(2, limits));
-    let following =
-        Following { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).following };
+    let spec =
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).spec };
     net.attach(1, 3, "behind", WIDE);
-    net.subscribe(1, 3, Filter { following, ..plain("t/#", Qos::AtLeastOnce) });
+    net.subscribe(1, 3, Filter { spec, ..plain("t/#", Qos::AtLeastOnce) });
     net.attach(1, 4, "there", WIDE);
-    net.subscribe(1, 4, Filter { following, ..plain("t/#", Qos::AtLeastOnce) });
+    net.subscribe(1, 4, Filter { spec, ..plain("t/#", Qos::AtLeastOnce) });
     net.detach(1, 3);
     publish(&mut net, &["a", "b"]);
     net.advance(SECOND);
@@ -276,9 +276,8 @@ fn who_was_there_until_lately_is_not_told_that_what_came_before_is_given_up() {
         net.attach(2, 3, "behind", WIDE);
         net.subscribe(2, 3, plain("t/#", Qos::AtLeastOnce));
         net.attach(2, 4, "other", WIDE);
-        let following = plain("u", Qos::AtLeastOnce).following;
-        let noticed = Following { notices: true, ..following };
-        net.subscribe(2, 4, Filter { following: noticed, ..plain("u", Qos::AtLeastOnce) });
+        let noticed = SubscriptionSpec { notices: true, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+        net.subscribe(2, 4, Filter { spec: noticed, ..plain("u", Qos::AtLeastOnce) });
         net.advance(SECOND * 100);
         net.detach(2, 3);
         for _ in 0..13 {
@@ -315,8 +314,8 @@ fn a_broker_that_is_forgotten_is_owed_nothing_at_any_other_and_told_so_when_it_c
     net.attach(0, PUB, "publisher", CLEAN);
     net.attach(2, PUB, "another", CLEAN);
     let noticed =
-        Following { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).following };
-    let noticed = Filter { following: noticed, ..plain("t/#", Qos::AtLeastOnce) };
+        SubscriptionSpec { durability: Durability::Durable, notices: true, ..plain("t/#", Qos::AtLeastOnce).spec };
+    let noticed = Filter { spec: noticed, ..plain("t/#", Qos::AtLeastOnce) };
     net.attach(2, SUB, "subscriber", WIDE);
     net.subscribe(2, SUB, noticed);
     net.attach(1, 3, "neighbour", WIDE);
@@ -455,7 +454,8 @@ fn the_retain_mark_comes_as_published_from_another_broker_s_log_and_its_answers(
         let mut net = Net::line(2);
         net.attach(0, PUB, "publisher", CLEAN);
         net.attach(1, SUB, "subscriber", WIDE);
-        net.subscribe(1, SUB, Filter { retain_as_published: true, ..plain("t/#", Qos::AtLeastOnce) });
+        let spec = SubscriptionSpec { retain_as_published: true, ..SubscriptionSpec::new(Qos::AtLeastOnce) };
+        net.subscribe(1, SUB, Filter { spec, ..plain("t/#", Qos::AtLeastOnce) });
         if is_small {
             let default = DefaultPlan { capacity: Capacity::Events(8), policy: Policy::Lrp };
             let plan = Plan { default, ..Plan::default() };

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use whimbrel_core::store::{Persistence, Profile};
-use whimbrel_core::{Durability, Filter, Following, Input, Limits, Link, NOTICE_TOPIC};
+use whimbrel_core::{Durability, Filter, Input, Limits, Link, NOTICE_TOPIC, SubscriptionSpec};
 use whimbrel_event::{CheckpointToken, Qos};
 
 use crate::common::{CLEAN, Got, plain};
@@ -136,12 +136,12 @@ enum Asked {
 
 fn asked(what: Asked, topic: &str) -> Filter<'_> {
     let durable = plain(topic, Qos::AtLeastOnce);
-    let following = match what {
-        Asked::SemiDurable => Following { durability: Durability::SemiDurable, ..durable.following },
-        Asked::ByToken => Following { by_token: true, wants_token: true, notices: true, ..durable.following },
-        _ => durable.following,
+    let spec = match what {
+        Asked::SemiDurable => SubscriptionSpec { durability: Durability::SemiDurable, ..durable.spec },
+        Asked::ByToken => SubscriptionSpec { by_token: true, notices: true, ..durable.spec },
+        _ => durable.spec,
     };
-    Filter { following, ..durable }
+    Filter { spec, wants_token: what == Asked::ByToken, ..durable }
 }
 
 /// The position of a subscription, by the last notice of silence.

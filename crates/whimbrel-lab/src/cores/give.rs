@@ -1,6 +1,8 @@
 //! Calls a core with a task.
 
-use whimbrel_core::{Attach, Broker, Filter, Following, Input, Output, PeerInput, Publish, RetainHandling, Start};
+use whimbrel_core::{
+    Attach, Broker, Filter, Input, Output, PeerInput, Publish, RetainHandling, Start, SubscriptionSpec,
+};
 use whimbrel_event::{Qos, Time};
 
 use super::{Ask, Task, Wish};
@@ -38,16 +40,14 @@ fn give_ask(core: &mut Broker, now: Time, ask: Ask, out: &mut dyn Output) {
         Ask::Subscribe(link, wish) => {
             let Wish { filter, selector, durability, qos, from, by_token, notices } = *wish;
             let start = from.as_ref().map_or(Start::Own, |token| Start::Token(token, &[]));
-            let following = Following { durability, start, by_token, notices, wants_token: by_token, named: true };
+            let spec = SubscriptionSpec { durability, by_token, notices, named: true, ..SubscriptionSpec::new(qos) };
             let filter = Filter {
                 filter: &filter,
-                qos,
-                no_local: false,
-                retain_as_published: false,
-                retain_handling: RetainHandling::DoNotSend,
-                identifier: 0,
                 selector: selector.as_ref(),
-                following,
+                spec,
+                start,
+                retain_handling: RetainHandling::DoNotSend,
+                wants_token: by_token,
             };
             core.handle(now, Input::Subscribe { link, tag: 1, filters: &[filter] }, out);
         }

@@ -1,8 +1,8 @@
 //! User properties of a SUBSCRIBE about following the streams: durability, start, owner of the
-//! position, and notices of gaps.
+//! position, notices of gaps; and whether the subscription answers requests.
 
-use whimbrel_core::{Durability, Following, Start};
-use whimbrel_event::{CheckpointToken, EventId, Time};
+use whimbrel_core::{Durability, Start, SubscriptionSpec};
+use whimbrel_event::{CheckpointToken, EventId, Qos, Time};
 
 use crate::codec::UserProperties;
 use crate::moment;
@@ -33,6 +33,7 @@ pub(super) struct FollowOptions {
     from: StartPlace,
     by_token: bool,
     notices: bool,
+    is_replier: bool,
     /// A property that asks for event ids is present.
     named: bool,
 }
@@ -67,14 +68,12 @@ impl FollowOptions {
             }
         }
         let [durability, from, ack, notices, replier] = values;
-        if replier.is_some() {
-            return Err(format!("{REPLIER} is not available in this version"));
-        }
         let wish = FollowOptions {
             durability: durability.map_or(Ok(Durability::default()), durability_of)?,
             from: from.map_or(Ok(StartPlace::Own), from_of)?,
             by_token: ack.map_or(Ok(false), by_token)? || from.is_some(),
-            notices: notices.map_or(Ok(false), is_on)?,
+            notices: notices.map_or(Ok(false), |value| is_on(NOTICES, value))?,
+            is_replier: replier.map_or(Ok(false), |value| is_on(REPLIER, value))?,
             named: [durability, from, ack, notices].iter().any(Option::is_some),
         };
         let keeps = !matches!(wish.durability, Durability::Nondurable) && (has_log || durability.is_some());
@@ -86,18 +85,27 @@ impl FollowOptions {
         Ok(wish)
     }
 
-    /// The options for the core. If event ids are asked for, and the client `wants_diagnostics`,
-    /// the answer names the position at which the subscription begins.
-    pub(super) fn following(&self, wants_diagnostics: bool) -> Following<'_> {
-        let start = match &self.from {
+    /// The options of a subscription with that QoS, as far as user properties say.
+    pub(super) fn spec(&self, qos: Qos) -> SubscriptionSpec {
+        let FollowOptions { durability, by_token, notices, is_replier, named, .. } = *self;
+        SubscriptionSpec { durability, by_token, notices, is_replier, named, ..SubscriptionSpec::new(qos) }
+    }
+
+    /// The start position.
+    pub(super) fn start(&self) -> Start<'_> {
+        match &self.from {
             StartPlace::Own => Start::Own,
             StartPlace::Token(token, later) => Start::Token(token, later),
             StartPlace::After(ids) => Start::After(ids),
             StartPlace::Since(at) => Start::Since(*at),
             StartPlace::Earliest => Start::Earliest,
-        };
-        let FollowOptions { durability, by_token, notices, named, .. } = *self;
-        Following { durability, start, by_token, notices, wants_token: named && wants_diagnostics, named }
+        }
+    }
+
+    /// Whether the answer is to name the position at which the subscription begins: if event ids
+    /// are asked for, and the client `wants_diagnostics`.
+    pub(super) fn wants_token(&self, wants_diagnostics: bool) -> bool {
+        self.named && wants_diagnostics
     }
 }
 
@@ -114,11 +122,11 @@ fn by_token(value: &str) -> Result<bool, String> {
     if value == "token" { Ok(true) } else { Err(format!("{ACK} is not token, the only value that it has")) }
 }
 
-fn is_on(value: &str) -> Result<bool, String> {
+fn is_on(name: &str, value: &str) -> Result<bool, String> {
     match value {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err(format!("{NOTICES} is neither on nor off")),
+        _ => Err(format!("{name} is neither on nor off")),
     }
 }
 
@@ -197,15 +205,22 @@ mod tests {
     #[test]
     fn nothing_asked_is_the_default() {
         let wish = read(&[("w-selector", "a = 1"), ("x", "y")]).expect("nothing of this is read");
-        let following = wish.following(true);
-        assert!(matches!(following.start, Start::Own));
-        assert_eq!((following.durability, following.by_token, following.notices), (Durability::Queued, false, false));
-        assert!(!following.wants_token && !following.named, "a plain subscription gets what was published alone");
+        assert!(matches!(wish.start(), Start::Own));
+        assert_eq!(wish.spec(Qos::AtLeastOnce), SubscriptionSpec::new(Qos::AtLeastOnce));
+        assert!(!wish.wants_token(true), "a plain subscription gets what was published alone");
         for asked in [(DURABILITY, "nondurable"), (FROM, "earliest"), (NOTICES, "on")] {
             let wish = read(&[asked]).expect("known");
-            assert!(wish.following(true).wants_token && wish.following(true).named, "{}", asked.0);
-            assert!(!wish.following(false).wants_token && wish.following(false).named, "{}", asked.0);
+            assert!(wish.wants_token(true) && wish.spec(Qos::AtLeastOnce).named, "{}", asked.0);
+            assert!(!wish.wants_token(false), "{}", asked.0);
         }
+    }
+
+    #[test]
+    fn a_replier_says_so_and_gets_nothing_else_for_it() {
+        let qos = Qos::AtLeastOnce;
+        let spec = |value| read(&[(REPLIER, value)]).expect("known").spec(qos);
+        assert_eq!(spec("on"), SubscriptionSpec { is_replier: true, ..SubscriptionSpec::new(qos) });
+        assert_eq!(spec("off"), SubscriptionSpec::new(qos));
     }
 
     #[test]
@@ -213,14 +228,14 @@ mod tests {
         let id = |text: &str| text.parse::<EventId>().expect("an id");
         let text = token().to_string();
         let wish = from(&text).expect("a token");
-        assert!(matches!(wish.following(false).start, Start::Token(at, []) if *at == token()));
+        assert!(matches!(wish.start(), Start::Token(at, []) if *at == token()));
         assert!(wish.by_token, "who names a place keeps it");
         let wish = from(&format!("{text},13:5,ff:18446744073709551615")).expect("a token and ids");
         let later = [id("13:5"), id("ff:18446744073709551615")];
-        assert!(matches!(wish.following(false).start, Start::Token(at, ids) if *at == token() && ids == later));
+        assert!(matches!(wish.start(), Start::Token(at, ids) if *at == token() && ids == later));
         let wish = from("13:5,14:7").expect("ids");
-        assert!(matches!(wish.following(false).start, Start::After(ids) if ids == [id("13:5"), id("14:7")]));
-        assert!(matches!(from("earliest").expect("a word").following(false).start, Start::Earliest));
+        assert!(matches!(wish.start(), Start::After(ids) if ids == [id("13:5"), id("14:7")]));
+        assert!(matches!(from("earliest").expect("a word").start(), Start::Earliest));
     }
 
     #[test]
@@ -294,7 +309,8 @@ mod tests {
             &[(ACK, "token")],
             &[(ACK, "token"), (DURABILITY, "nondurable")],
             &[(NOTICES, "yes")],
-            &[(REPLIER, "on")],
+            &[(REPLIER, "yes")],
+            &[(REPLIER, "on"), (REPLIER, "on")],
             &[(NOTICES, "on"), (NOTICES, "on")],
             &[(FROM, "earliest"), (FROM, "earliest")],
         ] {

@@ -23,6 +23,7 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         Refusal::SharedNoLocal => ReasonCode::PROTOCOL_ERROR,
         Refusal::OtherSelector
         | Refusal::SharedTracked
+        | Refusal::SharedReplier
         | Refusal::StartNotKept
         | Refusal::OtherDeployment
         | Refusal::FutureStart
@@ -75,6 +76,7 @@ pub(super) fn class_of(refusal: Refusal) -> RefusalClass {
         | Refusal::SharedNoLocal
         | Refusal::OtherSelector
         | Refusal::SharedTracked
+        | Refusal::SharedReplier
         | Refusal::StartNotKept
         | Refusal::OtherDeployment
         | Refusal::FutureStart
@@ -102,6 +104,7 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::SharedTracked => {
             "a shared subscription has one position for all its members: w-from, w-ack, semi-durable and notices are not for it"
         }
+        Refusal::SharedReplier => "a shared subscription cannot answer requests yet: w-replier is not for it",
         Refusal::StartNotKept => {
             "w-from is for subscriptions that get what they missed: ask for w-durability durable or semi-durable"
         }

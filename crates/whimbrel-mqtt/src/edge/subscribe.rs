@@ -1,6 +1,6 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use whimbrel_core::{Filter, Input as CoreInput, Link};
+use whimbrel_core::{Filter, Input as CoreInput, Link, SubscriptionSpec};
 use whimbrel_event::Time;
 use whimbrel_selector::{Fences, Selector, SharedFilter, TopicError};
 
@@ -68,7 +68,7 @@ impl MqttBroker {
         let is_denied = |place: usize| denied.as_ref().is_some_and(|codes| codes[place].is_some());
         let identifier = subscribe.properties.subscription_id.unwrap_or(0);
         let is_bridge = self.edge.conns[id as usize].rare.as_ref().is_some_and(|rare| rare.bridge);
-        let following = wish.following(self.edge.wants_diagnostics(id));
+        let wants_token = wish.wants_token(self.edge.wants_diagnostics(id));
         let filters: Vec<Filter<'_>> = subscribe
             .filters
             .iter()
@@ -76,14 +76,17 @@ impl MqttBroker {
             .filter(|(place, _)| !is_denied(*place))
             .map(|(_, asked)| Filter {
                 filter: asked.filter,
-                qos: asked.qos,
-                // A shared subscription cannot leave out its members' own publishes.
-                no_local: asked.no_local || is_bridge && !asked.filter.starts_with(SHARE),
-                retain_as_published: asked.retain_as_published || is_bridge,
-                retain_handling: handling(asked.retain_handling),
-                identifier,
                 selector: selector.as_ref(),
-                following,
+                spec: SubscriptionSpec {
+                    // A shared subscription cannot leave out its members' own publishes.
+                    no_local: asked.no_local || is_bridge && !asked.filter.starts_with(SHARE),
+                    retain_as_published: asked.retain_as_published || is_bridge,
+                    identifier,
+                    ..wish.spec(asked.qos)
+                },
+                start: wish.start(),
+                retain_handling: handling(asked.retain_handling),
+                wants_token,
             })
             .collect();
         let tag = subscribe.packet_id.get();

@@ -37,6 +37,8 @@ pub struct InterestValue {
     pub selector: Option<Box<str>>,
     /// Wanted by durable subscriptions: such events are logged.
     pub durable: bool,
+    /// Wanted by a subscription that answers requests. Never together with `durable`.
+    pub replier: bool,
 }
 
 /// A version as a change of the version before.
@@ -140,7 +142,8 @@ impl Interests {
         }
         let entry = |entry: &InterestEntry<'_>| {
             let (filter, selector) = (entry.filter.into(), entry.selector.map(Box::from));
-            (entry.id, InterestValue { filter, selector, durable: entry.durable })
+            let replier = entry.is_of_replier();
+            (entry.id, InterestValue { filter, selector, durable: entry.durable, replier })
         };
         let added = update.added.iter().map(entry).collect();
         match update.base {
@@ -179,7 +182,30 @@ fn apply(entries: &mut BTreeMap<u32, InterestValue>, delta: &Delta) {
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_wire::REPLIER_NUMBER;
+
     use super::*;
+
+    /// As a broker of an earlier minor version passes an interest on: number, filter, selector, and
+    /// whether it is durable.
+    #[test]
+    fn a_mark_passes_a_broker_that_does_not_know_it() {
+        let entry = |id, filter| InterestEntry { id, filter, selector: None, durable: false };
+        let added = vec![entry(1, "a"), entry(2 | REPLIER_NUMBER, "b")];
+        let host = HostId::new(16);
+        let update =
+            InterestUpdate { host, incarnation: 1, version: 1, base: None, removed: Vec::new(), added, age_ms: 0 };
+        let mut interests = Interests::default();
+        assert_eq!(interests.take(Time::ZERO, Duration::ZERO, &update), InterestOutcome::News);
+        let of = |interests: &Interests| -> Vec<(u32, bool)> {
+            interests.of[&host].entries.iter().map(|(id, entry)| (*id, entry.replier)).collect()
+        };
+        assert_eq!(of(&interests), [(1, false), (2 | REPLIER_NUMBER, true)]);
+        let removed = vec![2 | REPLIER_NUMBER];
+        let update = InterestUpdate { version: 2, base: Some(1), removed, added: vec![entry(3, "b")], ..update };
+        assert_eq!(interests.take(Time::ZERO, Duration::ZERO, &update), InterestOutcome::News);
+        assert_eq!(of(&interests), [(1, false), (3, false)]);
+    }
 
     #[test]
     fn what_was_told_of_late_is_forgotten_bit_by_bit() {

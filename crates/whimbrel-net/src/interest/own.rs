@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_selector::{Selector, TopicFilter};
+use whimbrel_wire::REPLIER_NUMBER;
 
 use super::others::{Delta, InterestValue, RecentCount};
 use super::reduce::{Even, ReducedEntry, Reduction};
@@ -40,11 +41,14 @@ pub struct OwnInterest {
     /// What durable subscriptions want of that, reduced separately: other brokers keep their logs
     /// for it.
     durable: Reduction,
+    /// What repliers want of both, reduced separately: other brokers are told which entries these
+    /// are.
+    repliers: Reduction,
     /// The log has failed: nothing is durable any more.
     is_forgetful: bool,
-    /// The selectors of subscriptions, by their keys in the router, and whether these are durable.
-    /// A key has two for a moment: the new one is added before the old one is removed.
-    selectors: BTreeMap<u64, VecDeque<(Option<Selector>, bool)>>,
+    /// The subscriptions that are counted, by their keys in the router. A key has two for a moment:
+    /// the new one is added before the old one is removed.
+    counted: BTreeMap<u64, VecDeque<CountedInterest>>,
     /// The announced entries, by number.
     told: BTreeMap<u32, InterestValue>,
     numbers: BTreeMap<InterestValue, u32>,
@@ -60,6 +64,14 @@ pub struct OwnInterest {
     is_restored: bool,
 }
 
+/// A subscription that the reductions have.
+#[derive(Debug)]
+struct CountedInterest {
+    selector: Option<Selector>,
+    durable: bool,
+    replier: bool,
+}
+
 /// A subscription as other brokers are told of it.
 #[derive(Debug)]
 pub struct AddedInterest {
@@ -69,6 +81,8 @@ pub struct AddedInterest {
     pub selector: Option<Selector>,
     /// The events that it selects are to be logged.
     pub durable: bool,
+    /// It answers requests.
+    pub replier: bool,
 }
 
 /// A subscription that was added to the router or removed from it.
@@ -88,8 +102,9 @@ impl OwnInterest {
             host,
             reduction: Reduction::new(),
             durable: Reduction::new(),
+            repliers: Reduction::new(),
             is_forgetful: false,
-            selectors: BTreeMap::new(),
+            counted: BTreeMap::new(),
             told: BTreeMap::new(),
             numbers: BTreeMap::new(),
             next_number: 0,
@@ -171,7 +186,7 @@ impl OwnInterest {
     /// Applies a change of the router.
     pub fn apply(&mut self, change: InterestChange) {
         match change {
-            InterestChange::Added(key, AddedInterest { filter, selector, durable }) => {
+            InterestChange::Added(key, AddedInterest { filter, selector, durable, replier }) => {
                 if is_local(&filter) {
                     return;
                 }
@@ -181,17 +196,24 @@ impl OwnInterest {
                 let topics = TopicFilter::checked(&filter);
                 let reduction = if durable { &mut self.durable } else { &mut self.reduction };
                 if reduction.insert(topics, selector.as_ref()).is_ok() {
-                    self.selectors.entry(key).or_default().push_back((selector, durable));
+                    // Beyond its bound of roots with `$` there is no mark, as there is no interest
+                    // beyond those of the others.
+                    let replier = replier && self.repliers.insert(topics, selector.as_ref()).is_ok();
+                    self.counted.entry(key).or_default().push_back(CountedInterest { selector, durable, replier });
                 }
             }
             InterestChange::Removed(key, filter) => {
-                let Some(known) = self.selectors.get_mut(&key) else { return };
-                if let Some((selector, durable)) = known.pop_front() {
+                let Some(known) = self.counted.get_mut(&key) else { return };
+                if let Some(CountedInterest { selector, durable, replier }) = known.pop_front() {
+                    let topics = TopicFilter::checked(&filter);
                     let reduction = if durable { &mut self.durable } else { &mut self.reduction };
-                    reduction.remove(TopicFilter::checked(&filter), selector.as_ref());
+                    reduction.remove(topics, selector.as_ref());
+                    if replier {
+                        self.repliers.remove(topics, selector.as_ref());
+                    }
                 }
-                if self.selectors.get(&key).is_some_and(VecDeque::is_empty) {
-                    self.selectors.remove(&key);
+                if self.counted.get(&key).is_some_and(VecDeque::is_empty) {
+                    self.counted.remove(&key);
                 }
             }
         }
@@ -199,17 +221,27 @@ impl OwnInterest {
 
     /// Makes a new version of the changes, if other brokers have to know of them.
     pub fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
-        let bound = bound.min(whimbrel_wire::LIST_MAX / 2);
+        let lists = if self.repliers.is_empty() { 2 } else { 3 };
+        let bound = bound.min(whimbrel_wire::LIST_MAX / lists);
         let entry = |entry: &ReducedEntry, durable| InterestValue {
             filter: entry.filter.clone(),
             selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
             durable,
+            replier: false,
         };
         let mut wanted = bounded(self.reduction.reduced(bound, &Even).iter().map(|one| entry(one, false)).collect());
         let is_durable = !self.is_forgetful;
         wanted.extend(bounded(self.durable.reduced(bound, &Even).iter().map(|one| entry(one, is_durable)).collect()));
+        let repliers =
+            self.repliers.reduced(bound, &Even).iter().map(|one| InterestValue { replier: true, ..entry(one, false) });
+        wanted.extend(bounded(repliers.collect()));
         wanted.sort_unstable();
-        wanted.dedup();
+        wanted.dedup_by(|next, first| {
+            let is_same =
+                (&next.filter, &next.selector, next.durable) == (&first.filter, &first.selector, first.durable);
+            first.replier |= is_same && next.replier;
+            is_same
+        });
         let mut gone: BTreeMap<u32, ()> = self.told.keys().map(|id| (*id, ())).collect();
         let mut delta = Delta { base: self.version, ..Delta::default() };
         for entry in wanted {
@@ -218,8 +250,9 @@ impl OwnInterest {
                     gone.remove(id);
                 }
                 None => {
-                    self.next_number = self.next_number.wrapping_add(1);
-                    delta.added.push((self.next_number, entry));
+                    self.next_number = self.next_number.wrapping_add(1) & !REPLIER_NUMBER;
+                    let mark = if entry.replier { REPLIER_NUMBER } else { 0 };
+                    delta.added.push((self.next_number | mark, entry));
                 }
             }
         }
@@ -261,7 +294,8 @@ fn bounded(wanted: Vec<InterestValue>) -> Vec<InterestValue> {
     });
     let roots: BTreeSet<String> = roots.collect();
     let durable = wanted.iter().any(|entry| entry.durable);
-    let all = |filter: String| InterestValue { filter: filter.into(), selector: None, durable };
+    let replier = wanted.iter().any(|entry| entry.replier);
+    let all = |filter: String| InterestValue { filter: filter.into(), selector: None, durable, replier };
     core::iter::once(all("#".into())).chain(roots.into_iter().map(|root| all(format!("{root}/#")))).collect()
 }
 
@@ -280,4 +314,56 @@ fn tag_mask(host: HostId) -> u16 {
 /// The tag of a version in frames to that broker.
 pub fn tag_of(host: HostId, version: u64) -> u16 {
     version as u16 ^ tag_mask(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn added(filter: &str, durable: bool, replier: bool) -> AddedInterest {
+        AddedInterest { filter: filter.into(), selector: None, durable, replier }
+    }
+
+    fn told(own: &OwnInterest) -> Vec<(&str, bool, bool)> {
+        let mut told: Vec<_> = own.entries().map(|one| (&*one.filter, one.durable, one.replier)).collect();
+        told.sort_unstable();
+        told
+    }
+
+    fn own(changes: impl IntoIterator<Item = (u64, AddedInterest)>) -> OwnInterest {
+        let mut own = OwnInterest::new(HostId::new(16), 1 << 40, false);
+        changes.into_iter().for_each(|(key, added)| own.apply(InterestChange::Added(key, added)));
+        own
+    }
+
+    #[test]
+    fn a_mark_is_beside_a_durable_entry_and_on_the_same_other_one() {
+        let wanted =
+            [added("a", false, false), added("a", false, true), added("b", true, true), added("c", true, false)];
+        let mut own = own((1..).zip(wanted));
+        let delta = own.renew(Time::ZERO, 256).expect("it is new");
+        assert_eq!(told(&own), [("a", false, true), ("b", false, true), ("b", true, false), ("c", true, false)]);
+        let marked = delta.added.iter().filter(|(number, _)| number & REPLIER_NUMBER != 0);
+        assert!(marked.map(|(_, entry)| (&*entry.filter, entry.replier)).eq([("a", true), ("b", true)]));
+        own.apply(InterestChange::Removed(2, "a".into()));
+        own.apply(InterestChange::Removed(3, "b".into()));
+        own.renew(Time::ZERO, 256).expect("it has changed");
+        assert_eq!(told(&own), [("a", false, false), ("c", true, false)]);
+    }
+
+    #[test]
+    fn without_repliers_numbers_have_no_mark() {
+        let mut own = own((1..).zip([added("a", false, false), added("b", true, false)]));
+        let delta = own.renew(Time::ZERO, 256).expect("it is new");
+        assert_eq!(delta.added.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn entries_of_many_repliers_fit_a_frame_together_with_the_others() {
+        let texts: Vec<String> = (0..3 * whimbrel_wire::LIST_MAX).map(|at| format!("t/{at}")).collect();
+        let wanted = texts.iter().enumerate().map(|(at, text)| (at as u64, added(text, at % 2 == 0, true)));
+        let mut own = own(wanted);
+        let delta = own.renew(Time::ZERO, usize::MAX).expect("it is new");
+        assert!(delta.added.len() <= whimbrel_wire::LIST_MAX, "{}", delta.added.len());
+    }
 }

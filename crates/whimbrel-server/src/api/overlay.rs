@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::overlay::{InterestInfo, LinkInfo, NeighbourInfo, NotForgotten, TopologyInfo};
+use whimbrel_core::overlay::{InterestInfo, InterestValue, LinkInfo, NeighbourInfo, NotForgotten, TopologyInfo};
 
 use super::answers::{Broker, BrokerInterest, Fit, Forgotten, Interests, Link, Neighbour, Topology, Wanted};
 use super::{Shared, json, millis, percent, refuse};
@@ -129,10 +129,8 @@ fn link(info: &LinkInfo) -> Link {
 }
 
 fn interest_of(info: InterestInfo) -> BrokerInterest {
-    let wanted = |(filter, selector): (Box<str>, Option<Box<str>>)| Wanted {
-        filter: filter.into(),
-        selector: selector.map(String::from),
-    };
+    let wanted =
+        |entry: InterestValue| Wanted { filter: entry.filter.into(), selector: entry.selector.map(String::from) };
     BrokerInterest {
         name: info.name.into(),
         host: info.host.to_string(),

@@ -207,9 +207,10 @@ fn subscription(info: &SubscriptionInfo, now: Time) -> Subscription {
         filter: info.filter.to_string(),
         selector: info.selector.as_ref().map(ToString::to_string),
         selective: info.is_selective,
-        qos: info.qos as u8,
-        durability: info.durability.name().to_owned(),
-        position_kept_by: if info.by_token { "client" } else { "broker" }.to_owned(),
+        qos: info.spec.qos as u8,
+        durability: info.spec.durability.name().to_owned(),
+        position_kept_by: if info.spec.by_token { "client" } else { "broker" }.to_owned(),
+        replier: info.spec.is_replier,
         lag_ms: info.behind.map(|tick| age(now, tick)),
         positions: info.positions.iter().map(position).collect(),
     }

@@ -77,7 +77,7 @@ pub const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_starts_refused", "Places to begin that were refused", |s| s.core.starts_refused),
     (
         "whimbrel_following_refused",
-        "SUBSCRIBEs refused because w-durability, w-from, w-ack, w-notices or w-replier could not be read or is not available",
+        "SUBSCRIBEs refused because w-durability, w-from, w-ack, w-notices or w-replier could not be read",
         |s| s.following_refused,
     ),
     ("whimbrel_tokens_acknowledged", "Positions that clients acknowledged by token", |s| s.core.tokens_acknowledged),

@@ -130,7 +130,7 @@ fn who_forgets_and_is_not_forgotten_loses_nothing() {
     world.run_until(START + SECOND * 110);
     let expired = [0, 1].map(|node: usize| {
         let stats = world.net.nodes[node].broker.as_ref().and_then(|broker| broker.core().overlay_stats());
-        stats.expect("it is there").brokers_expired
+        stats.expect("it is there").net.brokers_expired
     });
     assert_eq!(expired, [0, 1], "one of them has forgotten the other");
     world.happen(Fault::Heal(edge));

@@ -179,10 +179,10 @@ fn a_blank_selector_is_none() {
 }
 
 #[test]
-fn what_this_version_does_not_have_is_still_refused_beside_a_selector() {
+fn another_property_that_cannot_be_read_is_still_refused_beside_a_selector() {
     let mut world = World::new();
     let conn = world.client("a");
-    let (codes, props) = ask(&mut world, conn, &[("t", 0)], selector("a = 1").user("w-replier", "on"));
+    let (codes, props) = ask(&mut world, conn, &[("t", 0)], selector("a = 1").user("w-replier", "yes"));
     assert_eq!(codes, [0x83]);
     assert!(props.text(REASON_STRING).is_some_and(|reason| reason.starts_with("w-replier")), "{props:?}");
     let (codes, _) = ask(&mut world, conn, &[("t", 0)], selector("a = 1").user("w-durability", "nondurable"));

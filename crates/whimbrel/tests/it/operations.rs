@@ -183,6 +183,27 @@ fn every_command_says_when_there_is_no_broker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_replier_is_shown_as_one_also_after_a_restart() {
+    let place = Place::new();
+    let (broker, url) = place.broker("data");
+    let plain = Subscription::to("ask/#").qos(QoS::AtLeastOnce);
+    leave_durable(&url, "plain", &plain).await;
+    leave_durable(&url, "replier", &plain.replier()).await;
+    let check = || {
+        for (client, is_replier) in [("plain", false), ("replier", true)] {
+            let shown = place.json("data", &["sessions", "show", client, "--json"]);
+            assert_eq!(shown["subscriptions"][0]["replier"], is_replier, "{shown}");
+            let words = text(&place.ask("data", &["sessions", "show", client]).stdout);
+            assert_eq!(words.contains("REPLIER"), is_replier, "{words}");
+        }
+    };
+    check();
+    wait_killed(broker);
+    let _broker = place.broker("data");
+    check();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
     let place = Place::new();
     let (broker, url) = place.broker("data");

@@ -96,8 +96,8 @@ fn the_brokers_words_on_a_refusal_are_shown() {
     let said = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("refused by the broker") && said.contains("position 8") && said.contains("fence"), "{said}");
-    let reserved = run(&["sub", "--url", &url, "--property", "w-replier=on", "t"]);
-    assert!(text(&reserved.stderr).contains("w-replier is not available"), "{}", text(&reserved.stderr));
+    let unread = run(&["sub", "--url", &url, "--property", "w-replier=yes", "t"]);
+    assert!(text(&unread.stderr).contains("w-replier is neither on nor off"), "{}", text(&unread.stderr));
 }
 
 #[test]

@@ -448,7 +448,7 @@ impl Broker {
     }
 
     /// Whether the replica of a session, if it has one, has what has changed of it up to a version.
-    pub(in crate::overlay) fn is_copied(&self, now: Time, index: u32, version: u64) -> bool {
+    pub(crate) fn is_copied(&self, now: Time, index: u32, version: u64) -> bool {
         let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
         let place = is_there.then(|| self.sessions.get(index).memory.roam.as_deref()).flatten();
         let Some(place) = place.filter(|_| self.sessions.get(index).is_persistent()) else { return true };
@@ -458,7 +458,7 @@ impl Broker {
     }
 
     /// With which version what seldom changes of a session has changed last.
-    pub(in crate::overlay) fn structure_of(&self, index: u32) -> u64 {
+    pub(crate) fn structure_of(&self, index: u32) -> u64 {
         self.sessions.get(index).memory.roam.as_deref().map_or(0, |place| place.copied.structure)
     }
 }

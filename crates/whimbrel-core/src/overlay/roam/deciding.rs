@@ -295,7 +295,7 @@ impl Broker {
             return;
         }
         let session = self.sessions.get(index);
-        let mut subscriptions = session.subscriptions.iter().map(|id| self.router.get(*id).qos);
+        let mut subscriptions = session.subscriptions.iter().map(|id| self.router.get(*id).spec.qos);
         let is_exact = session.shares().is_none()
             && (subscriptions.any(|qos| qos == Qos::ExactlyOnce) || !session.inflight.exactly_once().is_empty());
         if is_exact {

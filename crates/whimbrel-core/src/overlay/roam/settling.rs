@@ -11,9 +11,9 @@ use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, SessionClaims};
 use super::{Due, GivenSession, KnownClaim, Want, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::confirm::has_confirmed;
 use crate::overlay::messages::Sender;
 use crate::route::NO_CURSOR;
+use crate::subscription::has_confirmed;
 
 /// How often it is asked whether sessions that were given away are safe.
 pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
@@ -188,7 +188,7 @@ impl Broker {
             .collect();
         hosts.sort_unstable();
         hosts.dedup();
-        let has_durable = session.subscriptions.iter().any(|id| self.router.get(*id).is_durable);
+        let has_durable = session.subscriptions.iter().any(|id| self.router.get(*id).spec.is_durable());
         let is_in_force = |host: HostId| {
             let claims = &overlay.logs.received;
             let is_granted = claims.is_granted(host, version) && claims.is_held(host, place.came);
@@ -198,7 +198,7 @@ impl Broker {
     }
 
     /// The own interest has a version that has all sessions which have come.
-    pub(in crate::overlay) fn name_roaming(&mut self, version: u64) {
+    pub(crate) fn name_roaming(&mut self, version: u64) {
         let overlay = &mut self.overlay;
         for client in core::mem::take(&mut overlay.roam.unnamed) {
             let Some(index) = self.sessions.find(&client) else { continue };

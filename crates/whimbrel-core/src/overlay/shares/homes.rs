@@ -10,11 +10,11 @@ use core::time::Duration;
 use whimbrel_event::{HostId, Time};
 use whimbrel_selector::{SharedFilter, TopicFilter};
 
-use super::super::confirm::{CONFIRM_MAX, has_confirmed};
 use super::super::rendezvous::Candidates;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::shared::Counting;
+use crate::subscription::{CONFIRM_MAX, has_confirmed};
 
 /// How long the set of brokers must be unchanged before a home that can be reached is replaced.
 pub(crate) const STILL: Duration = Duration::from_secs(2);
@@ -203,7 +203,7 @@ impl Broker {
     }
 
     /// Assigns the own interest's new version to the subscriptions that wait for it.
-    pub(in super::super) fn name_share_versions(&mut self, version: u64) {
+    pub(crate) fn name_share_versions(&mut self, version: u64) {
         if !self.groups.brokers.is_counting {
             return;
         }
@@ -215,7 +215,7 @@ impl Broker {
     }
 
     /// Ends the wait of subscriptions whose version all of `awaited` have confirmed.
-    pub(in super::super) fn count_shares(&mut self, now: Time, awaited: &[HostId], out: &mut dyn Output) {
+    pub(crate) fn count_shares(&mut self, now: Time, awaited: &[HostId], out: &mut dyn Output) {
         if !core::mem::take(&mut self.groups.brokers.is_counting) {
             return;
         }

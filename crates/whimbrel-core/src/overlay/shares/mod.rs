@@ -12,7 +12,6 @@ mod branch;
 mod home;
 mod homes;
 mod moving;
-mod waiting;
 
 use core::time::Duration;
 
@@ -63,7 +62,7 @@ fn hand_body(now: Time, (number, text): (u64, &str), event: &Event) -> Option<(u
 
 impl Brokers {
     /// Whether some home is not known to all brokers.
-    pub(super) fn is_counting(&self) -> bool {
+    pub(crate) fn is_counting(&self) -> bool {
         self.is_counting
     }
 }

@@ -29,7 +29,7 @@ impl Broker {
     fn begin_group(&mut self, now: Time, id: u32) {
         self.groups.set_sought(id, false);
         let is_there = self.sessions.find(&own_client_id(self.groups.text(id))).is_some();
-        if is_there || self.check_log_for(true, true).is_err() {
+        if is_there || self.store.disk.check_subscription(true, true).is_err() {
             return;
         }
         let text: Box<str> = self.groups.text(id).into();
@@ -94,7 +94,7 @@ impl Broker {
             self.sessions.stats.subscriptions_refused += u64::from(!is_asked);
             return;
         };
-        let was = self.router.get(known).selector.as_deref().map(crate::confirming::remembered);
+        let was = self.router.get(known).selector.as_deref().map(crate::subscription::remembered);
         let wanted = self.groups.selector(id).cloned();
         if was != wanted {
             let is_asked = self.ask_by_own(id, &text, wanted.as_ref()).is_ok();

@@ -2,12 +2,14 @@
 //! milliseconds, or microseconds if their name ends with `_us`.
 
 mod status;
+mod subscription;
 mod system;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use status::{Counters, Draining, History, Listeners, Lost, Peer, Reloaded, Sample, Status, WhoAmI};
+pub use subscription::{Position, Subscription};
 pub use system::{Said, System, Told};
 
 /// Why something was not done.
@@ -103,36 +105,6 @@ impl Sessions {
         self.sessions.extend(page.sessions);
         (self.now_ms, self.next) = (page.now_ms, page.next);
     }
-}
-
-/// A position in a stream.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Position {
-    /// The pubend.
-    pub stream: String,
-    /// The tick; nanoseconds since the Unix epoch.
-    pub tick: String,
-}
-
-/// A subscription.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Subscription {
-    /// As it was asked for.
-    pub filter: String,
-    /// Its selector, if the session is in the journal.
-    pub selector: Option<String>,
-    /// It has a selector.
-    pub selective: bool,
-    /// The most that deliveries have.
-    pub qos: u8,
-    /// `durable`, `semi-durable`, `queued` or `nondurable`.
-    pub durability: String,
-    /// `client` or `broker`.
-    pub position_kept_by: String,
-    /// How old its position is, if it is behind what it wants.
-    pub lag_ms: Option<u64>,
-    /// Up to where it has acknowledged, if it is durable.
-    pub positions: Vec<Position>,
 }
 
 /// A session with some of its subscriptions, in the order of their filters.

@@ -2,7 +2,7 @@
 
 use super::{ask, follow, from, semi_durable};
 use crate::wire::property::{REQUEST_PROBLEM_INFO, USER};
-use crate::wire::{Connect, Packet, Props, Subscribe};
+use crate::wire::{Connect, Packet, Props, Publish, Subscribe};
 use crate::world::World;
 
 #[test]
@@ -66,7 +66,7 @@ fn what_is_not_there_is_refused_with_the_reason() {
     for (props, says) in [
         (Props::new().user("w-durability", "forever"), "w-durability is none of"),
         (semi_durable().user("w-durability", "semi-durable"), "w-durability is given more than once"),
-        (Props::new().user("w-replier", "on"), "w-replier is not available"),
+        (Props::new().user("w-replier", "yes"), "w-replier is neither on nor off"),
         (semi_durable().user("w-ack", "packet"), "w-ack is not token"),
         (Props::new().user("w-ack", "token"), "ask for w-durability durable or semi-durable"),
         (semi_durable().user("w-notices", "loud"), "w-notices is neither on nor off"),
@@ -89,6 +89,20 @@ fn what_is_not_there_is_refused_with_the_reason() {
     }
     assert_eq!(world.stats().core.subscriptions, 0);
     assert_eq!((world.stats().following_refused, world.stats().core.starts_refused), (10, 8));
+}
+
+#[test]
+fn a_replier_gets_what_others_get_and_a_shared_subscription_is_none() {
+    let mut world = World::new();
+    let (conn, publisher) = (world.client("a"), world.client("publisher"));
+    let replier = || Props::new().user("w-replier", "on");
+    let answer = ask(&mut world, conn, &[("t", 1), ("$share/g/t", 1)], replier());
+    assert_eq!(answer.codes, [1, 0x83]);
+    assert!(answer.reason().contains("w-replier is not for it"), "{}", answer.reason());
+    assert!(answer.tokens().is_empty(), "it has not asked for names");
+    world.send(publisher, Publish::new("t", "x").qos(1, 1));
+    assert_eq!(world.message(conn).props.user(), []);
+    assert_eq!(ask(&mut world, conn, &[("$share/g/t", 1)], Props::new().user("w-replier", "off")).codes, [1]);
 }
 
 #[test]
