@@ -1,0 +1,79 @@
+//! A replicated map becomes the same at all nodes.
+
+use whimbrel_net::registry::KEYS_PENDING_MAX;
+
+use crate::fabric::Fabric;
+use crate::scenarios::{MILLI, SECOND};
+
+/// Five nodes in a ring; the wires are in the order of their first nodes.
+fn ring() -> Fabric {
+    let mut fabric = Fabric::of(5);
+    for number in 0..5 {
+        fabric.link([number, (number + 1) % 5], MILLI * 2);
+    }
+    fabric.run(SECOND);
+    fabric
+}
+
+#[test]
+fn changes_at_the_same_time_become_one() {
+    let mut fabric = ring();
+    for number in 0..5 {
+        fabric.put(number, "shared", Some(&format!("from {number}")));
+        fabric.put(number, &format!("of {number}"), Some("own"));
+    }
+    fabric.run(MILLI * 10);
+    assert!(fabric.has_one_map());
+    let map = fabric.node(0).shelf.values();
+    assert_eq!((map.len(), map["shared"]), (6, "from 4"), "of equal times the greater host counts");
+    fabric.run(MILLI);
+    fabric.put(1, "shared", None);
+    fabric.put(3, "of 0", Some("another's"));
+    fabric.run(MILLI * 10);
+    assert!(fabric.has_one_map());
+    let map = fabric.node(2).shelf.values();
+    assert_eq!((map.len(), map.get("shared"), map["of 0"]), (5, None, "another's"));
+    assert!(fabric.alive().iter().all(|number| fabric.node(*number).shelf.len() == 6), "a tombstone stays");
+}
+
+#[test]
+fn what_was_removed_while_a_node_was_away_does_not_come_back() {
+    let mut fabric = ring();
+    fabric.put(0, "removed", Some("value"));
+    fabric.put(0, "changed", Some("before"));
+    fabric.run(SECOND);
+    fabric.close(2);
+    fabric.close(3);
+    fabric.put(1, "removed", None);
+    fabric.put(1, "changed", Some("elsewhere"));
+    fabric.run(MILLI);
+    fabric.put(3, "changed", Some("while away"));
+    fabric.put(3, "added", Some("while away"));
+    fabric.run(SECOND);
+    assert!(!fabric.has_one_map());
+    fabric.heal(2);
+    fabric.run(SECOND);
+    assert!(fabric.has_one_map());
+    let map = fabric.node(4).shelf.values();
+    assert_eq!((map.get("removed"), map["changed"], map["added"]), (None, "while away", "while away"));
+}
+
+#[test]
+fn a_node_that_was_away_gets_more_keys_than_may_be_pending() {
+    let mut fabric = ring();
+    fabric.close(2);
+    fabric.close(3);
+    for number in 0..KEYS_PENDING_MAX + 1_000 {
+        fabric.put(number % 3, &format!("key/{number}"), Some("value"));
+    }
+    for number in 0..500 {
+        fabric.put(3, &format!("key/{}", number * 7), Some("while away"));
+    }
+    fabric.run(SECOND);
+    fabric.heal(3);
+    fabric.run(SECOND);
+    assert!(fabric.has_one_map());
+    assert_eq!(fabric.node(3).shelf.len(), KEYS_PENDING_MAX + 1_000);
+    let away = fabric.node(0).shelf.values().values().filter(|value| **value == "while away").count();
+    assert!((1..=500).contains(&away), "{away}: the later change of each key counts");
+}
