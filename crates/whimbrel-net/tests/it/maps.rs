@@ -77,3 +77,29 @@ fn a_node_that_was_away_gets_more_keys_than_may_be_pending() {
     let away = fabric.node(0).shelf.values().values().filter(|value| **value == "while away").count();
     assert!((1..=500).contains(&away), "{away}: the later change of each key counts");
 }
+
+#[test]
+fn keys_beyond_those_that_may_be_pending_on_a_full_link_are_compared() {
+    let mut fabric = Fabric::line(3, MILLI);
+    fabric.run(SECOND);
+    fabric.limit(0, Some(2_000));
+    let value = "v".repeat(200);
+    let keys = 2 * KEYS_PENDING_MAX;
+    for number in 0..keys {
+        fabric.put(0, &format!("key/{number}"), Some(&value));
+    }
+    let pending = |fabric: &Fabric| {
+        let peer = fabric.node(0).net.neighbours().next().expect("it is up");
+        peer.pending.maps[0].len()
+    };
+    assert_eq!(pending(&fabric), KEYS_PENDING_MAX, "the others are not noted");
+    fabric.run(MILLI * 10);
+    fabric.put(2, "key/0", None);
+    // Before all maps are compared anyway.
+    assert_eq!(fabric.node(0).told.refreshed, 0);
+    fabric.run(SECOND * 3);
+    assert_eq!(fabric.node(0).told.refreshed, 0);
+    assert_eq!(pending(&fabric), 0);
+    assert!(fabric.has_one_map());
+    assert_eq!(fabric.node(2).shelf.values().len(), keys - 1);
+}
