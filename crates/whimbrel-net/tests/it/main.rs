@@ -3,6 +3,8 @@
 mod carrying;
 mod estimate;
 mod fabric;
+#[cfg(feature = "mutants")]
+mod faults;
 mod joining;
 mod maps;
 mod messages;
