@@ -5,7 +5,7 @@ use whimbrel_net::link::peers::{HELLO_WITHIN, LINKS_MAX};
 use whimbrel_net::{Channel, HangUp, NetStats, PeerLink};
 use whimbrel_wire::{FRAME_BYTES_MAX, Frame, Goodbye, Hello, LinkStateFrame, MAJOR, MINOR, MessageFrame, Protocol};
 
-use crate::fabric::node::{KIND_ECHO, Setup, host_of};
+use crate::fabric::node::{Change, KIND_ECHO, Setup, host_of};
 use crate::fabric::{Fabric, START};
 use crate::scenarios::{MILLI, SECOND};
 
@@ -220,6 +220,22 @@ fn of_two_links_to_one_node_one_stays() {
         fabric.publish_topic(0, "a");
         fabric.run(SECOND);
         assert_eq!(fabric.check(), Ok(()));
+    }
+}
+
+#[test]
+fn a_neighbour_of_an_earlier_version_is_told_of_the_first_map_only() {
+    for (minor, pending) in [(1, [1, 0]), (2, [1, 1])] {
+        let mut fabric = world();
+        let link = fabric.stranger(CALLED, None);
+        fabric.bytes(CALLED, link, Channel::Control, &encoded(Frame::Hello(Hello { minor, ..hello() })));
+        for map in [0, 1] {
+            fabric.change(CALLED, Change { map, key: "k", value: Some("v") });
+        }
+        // The stranger has told no versions, so that its entries wait.
+        let peer = fabric.node(CALLED).net.neighbours().find(|peer| peer.link == link).expect("it is up");
+        assert_eq!([0, 1].map(|map| peer.pending.maps[map].len()), pending, "minor {minor}");
+        assert_unharmed(&mut fabric);
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use whimbrel_event::Reliability;
 
-use crate::fabric::node::{KIND_ASK, Setup};
+use crate::fabric::node::{Change, KIND_ASK, Setup};
 use crate::fabric::{Content, Cuts, Fabric};
 use crate::scenarios::{MILLI, SECOND};
 
@@ -31,6 +31,7 @@ fn busy(cuts: Cuts) -> (Fabric, u64) {
         let reliability = if round % 5 == 0 { Reliability::BestEffort } else { Reliability::Reliable };
         fabric.publish(number, Content { topic, payload: &vec![round as u8; round * 9], reliability });
         fabric.put(number, &format!("key/{}", round % 11), (round % 4 > 0).then_some(topic));
+        fabric.change((number + 1) % 6, Change { map: 1, key: topic, value: Some("value") });
         fabric.message(number, (number + 3) % 7, KIND_ASK, topic.as_bytes());
         match round {
             20 => fabric.close(wires[1]),
@@ -214,7 +215,7 @@ proptest! {
         let (whole, parts) = (play(&plan, Cuts::Frames), play(&plan, Cuts::Anywhere(seed)));
         for number in whole.alive() {
             prop_assert_eq!(&whole.node(number).told.delivered, &parts.node(number).told.delivered);
-            prop_assert_eq!(whole.node(number).shelf.values(), parts.node(number).shelf.values());
+            prop_assert_eq!(whole.node(number).shelves[0].values(), parts.node(number).shelves[0].values());
         }
         prop_assert_eq!(whole.digest(), parts.digest());
     }

@@ -23,7 +23,7 @@ use whimbrel_net::rpc::MessageContent;
 use whimbrel_net::{Channel, HangUp, PeerInput, PeerLink};
 
 use ledger::{Ledger, Published};
-use node::{Node, Setup, host_of};
+use node::{Change, Node, Setup, host_of};
 use wires::{Flight, LinkUse, Wire, WireState};
 
 pub use sender::Content;
@@ -325,9 +325,14 @@ impl Fabric {
         self.publish(number, Content { topic, payload: b"", reliability: Reliability::Reliable })
     }
 
-    /// A node changes a key of the map.
+    /// A node changes a key of the first map.
     pub fn put(&mut self, number: usize, key: &str, value: Option<&str>) {
-        self.act(number, |node, now, side| node.put(now, key, value, side));
+        self.change(number, Change { map: 0, key, value });
+    }
+
+    /// A node changes a key of a map.
+    pub fn change(&mut self, number: usize, change: Change<'_>) {
+        self.act(number, |node, now, side| node.put(now, change, side));
     }
 
     /// A node sends a message. Returns whether it could.
@@ -351,11 +356,11 @@ impl Fabric {
         alive.iter().all(|owner| alive.iter().all(|at| of(at, host_of(*owner)) == of(owner, host_of(*owner))))
     }
 
-    /// Whether the map is the same at all living nodes.
+    /// Whether each map is the same at all living nodes.
     pub fn has_one_map(&self) -> bool {
         let alive = self.alive();
-        let first = self.node(alive[0]).shelf.values();
-        alive.iter().all(|number| self.node(*number).shelf.values() == first)
+        let of = |number: usize| [0, 1].map(|map| self.node(number).shelves[map].values());
+        alive.iter().all(|number| of(*number) == of(alive[0]))
     }
 
     /// Checks that what was delivered is right so far, whether or not it is everything.

@@ -33,9 +33,6 @@ pub const KIND_ECHO: u8 = 201;
 /// The kind of a message that each node on its path is given.
 pub const KIND_EXAMINED: u8 = 202;
 
-/// The number of the map.
-const SHELF: u8 = 0;
-
 /// The host of a node; hosts are in the order of their numbers.
 pub fn host_of(number: usize) -> HostId {
     HostId::new((number as u64 + 1) << 8)
@@ -69,6 +66,16 @@ impl Setup {
         let (deployment, young_for) = (Deployment(7), Duration::from_secs(2));
         Setup { name: name.into(), deployment, expects_peers: true, links_wanted: 0, young_for, change: |_| {} }
     }
+}
+
+/// A change of a key of a map.
+#[derive(Clone, Copy)]
+pub struct Change<'a> {
+    /// The number of the map, 0 or 1.
+    pub map: u8,
+    pub key: &'a str,
+    /// `None`: the key is removed.
+    pub value: Option<&'a str>,
 }
 
 /// A received message.
@@ -112,7 +119,8 @@ pub struct Told {
 /// A node: a network layer, and its composition.
 pub struct Node {
     pub net: Net,
-    pub shelf: Shelf,
+    /// Its maps, by their numbers.
+    pub shelves: [Shelf; 2],
     pub told: Told,
     /// Whether it sends messages on that it was given on their way.
     pub passes_messages: bool,
@@ -146,7 +154,7 @@ impl Node {
         (setup.change)(&mut net);
         Node {
             net,
-            shelf: Shelf::default(),
+            shelves: Default::default(),
             told: Told::default(),
             passes_messages: true,
             filters: BTreeMap::new(),
@@ -192,7 +200,7 @@ impl Node {
 
     fn finish(&mut self, now: Time, mut work: Work<'_>, side: &mut Side) {
         for _ in 0..STEPS_MAX {
-            match self.net.step(&mut work, &mut Io { now, out: side, maps: &[&self.shelf] }) {
+            match self.net.step(&mut work, &mut Io { now, out: side, maps: &[&self.shelves[0], &self.shelves[1]] }) {
                 NetStep::Event(event) => self.on_event(now, event, side),
                 NetStep::More => {}
                 NetStep::Done => return,
@@ -211,7 +219,7 @@ impl Node {
                 self.sender.adopt(Surroundings { net: &mut self.net, now, out: side }, host);
             }
             NetEvent::InterestDue => {
-                self.net.tell_interest(&mut Io { now, out: side, maps: &[&self.shelf] });
+                self.net.tell_interest(&mut Io { now, out: side, maps: &[&self.shelves[0], &self.shelves[1]] });
             }
             NetEvent::Expired(hosts) => self.forget(&hosts),
             NetEvent::Refreshed => self.told.refreshed += 1,
@@ -223,7 +231,7 @@ impl Node {
             }
             NetEvent::Entries { map, link, registry } => {
                 for entry in &registry.entries {
-                    if self.shelf.take(now, entry) {
+                    if self.shelves[usize::from(map)].take(now, entry) {
                         self.net.record_entry(map, entry.key, Some(link));
                     }
                 }
@@ -325,10 +333,11 @@ impl Node {
         self.sender.publish(Surroundings { net: &mut self.net, now, out: side }, content)
     }
 
-    /// Changes a key of the map, and tells all neighbours.
-    pub fn put(&mut self, now: Time, key: &str, value: Option<&str>, side: &mut Side) {
-        self.shelf.put(now, self.net.host(), key, value);
-        self.net.tell_entry(&mut Io { now, out: side, maps: &[&self.shelf] }, SHELF, key);
+    /// Changes a key of a map, and tells all neighbours.
+    pub fn put(&mut self, now: Time, change: Change<'_>, side: &mut Side) {
+        let Change { map, key, value } = change;
+        self.shelves[usize::from(map)].put(now, self.net.host(), key, value);
+        self.net.tell_entry(&mut Io { now, out: side, maps: &[&self.shelves[0], &self.shelves[1]] }, map, key);
     }
 
     /// Ranges of other nodes' streams that were lost.
