@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use xtask::tidy::layers::check_with;
+use xtask::tidy::layers::{check_outside, check_with};
 use xtask::tidy::metadata::Metadata;
 use xtask::tidy::ratchet::{self, Measure, Row};
 use xtask::tidy::rust::{RustFile, mark_test_files};
-use xtask::tidy::tables::{self, LAYERS, Layer};
+use xtask::tidy::tables::{self, LAYERS, Layer, SEAMS, Seam};
 use xtask::tidy::{
-    Finding, advisories, budgets, comments, commits, composition, cycles, faults, hashes, names, purity, signatures,
-    supply, text,
+    Finding, advisories, budgets, comments, commits, composition, cycles, faults, hashes, names, purity, seams,
+    signatures, supply, text,
 };
 
 const CORE: &str = "crates/whimbrel-core/src/sample.rs";
@@ -124,6 +124,79 @@ fn a_crate_without_description_licence_or_lints_is_found() {
 fn the_simulator_never_uses_the_server() {
     let sim = LAYERS.iter().find(|layer| layer.name == "whimbrel-sim").expect("it has a row");
     assert!(!sim.uses.contains(&"whimbrel-server") && !sim.tests_use.contains(&"whimbrel-server"));
+}
+
+#[test]
+fn a_package_from_outside_that_a_crate_does_not_list_is_found() {
+    let edges = [("core", "event", None), ("core", "hashbrown", None), ("core", "proptest", Some("dev"))];
+    let metadata = workspace(&edges, &["hashbrown", "proptest"]);
+    assert_eq!(check_outside(&metadata, &[("core", &["hashbrown"])]), []);
+    let findings = check_outside(&metadata, &[("core", &[])]);
+    assert_eq!(rules(&findings), ["layers"]);
+    assert!(findings[0].message.contains("`hashbrown`"), "{}", findings[0].message);
+    assert_eq!(rules(&check_outside(&metadata, &[("core", &["hashbrown", "gone"])])), ["stale-row"]);
+}
+
+// ---- seams
+
+const SEAM: Seam = Seam { user: "whimbrel-net", of: "whimbrel-wire", names: &["BrokerMessage", "Move"], reason: "so" };
+
+fn crossings(path: &str, text: &str) -> usize {
+    seams::check_with(&[parse(path, text)], &SEAM).len()
+}
+
+#[test]
+fn names_behind_a_seam_are_found_in_every_spelling() {
+    let samples = [
+        "use whimbrel_wire::BrokerMessage;",
+        "use whimbrel_wire::{Frame, Move as Message};",
+        "use whimbrel_wire as wire;\nfn f(it: &wire::Move<'_>) {}",
+        "use whimbrel_wire::{self};\nconst KIND: u8 = whimbrel_wire::BrokerMessage::READ_ASK;",
+        "fn f(it: whimbrel_wire::Move<'_>) {}",
+        "use whimbrel_wire::*;",
+        "pub use whimbrel_wire::BrokerMessage as Said;",
+    ];
+    for sample in samples {
+        assert!(crossings("crates/whimbrel-net/src/rpc.rs", sample) > 0, "not found in: {sample}");
+    }
+}
+
+#[test]
+fn other_names_tests_and_other_crates_cross_no_seam() {
+    let fine = "\
+        use whimbrel_wire::{Frame, MessageFrame};
+        // whimbrel_wire::BrokerMessage in a comment
+        enum Step { Move, BrokerMessage }
+        fn f(step: Step) -> bool { matches!(step, Step::Move) }
+        #[cfg(test)]
+        mod tests { use whimbrel_wire::BrokerMessage; }";
+    assert_eq!(crossings("crates/whimbrel-net/src/rpc.rs", fine), 0);
+    let crossing = "use whimbrel_wire::BrokerMessage;";
+    assert_eq!(crossings("crates/whimbrel-net/tests/it/rpc.rs", crossing), 0);
+    assert_eq!(crossings("crates/whimbrel-core/src/overlay/messages.rs", crossing), 0);
+}
+
+#[test]
+fn a_body_that_a_seam_does_not_list_and_a_name_that_is_gone_are_found() {
+    let message = |bodies: &str| {
+        let text = format!("macro_rules! messages {{ () => {{}}; }}\nstruct Move;\nmessages! {{ {bodies} }}");
+        parse("crates/whimbrel-wire/src/message.rs", &text)
+    };
+    assert_eq!(seams::check_rows(&[message("1 Move(Move<'a>),")], &SEAM), []);
+    let findings = seams::check_rows(&[message("1 Move(Move<'a>), 2 Asked(Ask),")], &SEAM);
+    assert!(matches!(&*findings, [one] if one.message.ends_with("does not list `Ask`")), "{findings:?}");
+    let gone = parse("crates/whimbrel-wire/src/message.rs", "messages! { 1 Move(Move), }");
+    let findings = seams::check_rows(&[gone], &SEAM);
+    assert!(matches!(&*findings, [one] if one.message.contains("lists `Move`, which")), "{findings:?}");
+}
+
+#[test]
+fn the_network_layer_may_name_no_body_of_a_message() {
+    let seam = SEAMS.iter().find(|seam| seam.user == "whimbrel-net").expect("it has a row");
+    for source in ["use whimbrel_wire::BrokerMessage;", "use whimbrel_wire::Where;", "use whimbrel_wire::ReadTold;"] {
+        let findings = seams::check_with(&[parse("crates/whimbrel-net/src/rpc.rs", source)], seam);
+        assert_eq!(rules(&findings), ["seam"]);
+    }
 }
 
 // ---- purity

@@ -5,11 +5,37 @@ use std::path::Path;
 
 use super::Finding;
 use super::metadata::{Metadata, Package};
-use super::tables::{DRIVER_PACKAGES, IMPURE_PACKAGES, LAYERS, Layer};
+use super::tables::{DRIVER_PACKAGES, IMPURE_PACKAGES, LAYERS, Layer, OUTSIDE_PACKAGES};
 
 /// Checks the workspace's crates against the table of layers.
 pub fn check(metadata: &Metadata) -> Vec<Finding> {
-    check_with(metadata, LAYERS)
+    let mut findings = check_with(metadata, LAYERS);
+    findings.extend(check_outside(metadata, OUTSIDE_PACKAGES));
+    findings
+}
+
+/// Checks the crates that list the packages from outside the workspace which they may use.
+pub fn check_outside(metadata: &Metadata, lists: &[(&str, &[&str])]) -> Vec<Finding> {
+    let members: BTreeSet<&str> = metadata.members().map(|package| package.name.as_str()).collect();
+    let mut findings = Vec::new();
+    for (user, allowed) in lists {
+        let of_user = metadata.members().filter(|package| package.name == *user);
+        let dependencies = of_user.flat_map(|package| metadata.dependencies(&package.id));
+        let own = dependencies.filter(|dependency| !dependency.is_dev_only());
+        let used: BTreeSet<&str> = own
+            .filter_map(|dependency| metadata.package(&dependency.pkg))
+            .map(|package| package.name.as_str())
+            .collect();
+        for name in used.iter().filter(|name| !members.contains(*name) && !allowed.contains(*name)) {
+            let message = format!("uses `{name}`; its row of OUTSIDE_PACKAGES does not list it");
+            findings.push(Finding::new(*user, "layers", message));
+        }
+        for name in allowed.iter().filter(|name| !used.contains(*name)) {
+            let message = format!("OUTSIDE_PACKAGES lists `{name}`, which it does not use; remove the name");
+            findings.push(Finding::new(*user, "stale-row", message));
+        }
+    }
+    findings
 }
 
 /// [`check`] against a given table.

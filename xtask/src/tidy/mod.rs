@@ -26,10 +26,12 @@ pub mod names;
 pub mod purity;
 pub mod ratchet;
 pub mod rust;
+pub mod seams;
 pub mod signatures;
 pub mod supply;
 pub mod tables;
 pub mod text;
+pub mod uses;
 
 use std::path::Path;
 
@@ -97,6 +99,7 @@ fn check_rust(sources: &[RustFile]) -> Vec<Finding> {
         }
     }
     findings.extend(hashes::check(sources));
+    findings.extend(seams::check(sources));
     findings.extend(tables::check_rows(sources));
     findings
 }

@@ -94,6 +94,67 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "xtask", pure: false, uses: &[], tests_use: &[] },
 ];
 
+/// The packages from outside the workspace that a crate itself may use, for the crates that have a
+/// list; their tests may use others.
+pub const OUTSIDE_PACKAGES: &[(&str, &[&str])] = &[("whimbrel-net", &["hashbrown"])];
+
+/// A crate that must not use some names of another one.
+pub struct Seam {
+    /// The package that must not use them.
+    pub user: &'static str,
+    /// The package that has them.
+    pub of: &'static str,
+    /// The names.
+    pub names: &'static [&'static str],
+    /// Why.
+    pub reason: &'static str,
+}
+
+impl Seam {
+    /// The name of the crate that has the names, as in a path.
+    pub fn module(&self) -> String {
+        self.of.replace('-', "_")
+    }
+}
+
+/// The seams between crates that their manifests do not show.
+pub const SEAMS: &[Seam] = &[Seam {
+    user: "whimbrel-net",
+    of: "whimbrel-wire",
+    names: &[
+        "AskPublished",
+        "BrokerMessage",
+        "Claim",
+        "ClaimKind",
+        "Claims",
+        "Copies",
+        "CopiesTaken",
+        "Found",
+        "GrantedStream",
+        "Hand",
+        "HandNumbers",
+        "HeldStream",
+        "HoldGrant",
+        "HoldReport",
+        "Members",
+        "MembersAnswer",
+        "MembersTaken",
+        "Move",
+        "MoveAnswer",
+        "Moved",
+        "PageTaken",
+        "Published",
+        "Question",
+        "ReadAsk",
+        "ReadTold",
+        "Reply",
+        "SessionClaims",
+        "TakenOver",
+        "Where",
+    ],
+    reason: "the network layer carries messages between brokers and does not know what is in them",
+}];
+
 /// Packages that no pure crate may reach through its normal dependencies, at any distance.
 pub const IMPURE_PACKAGES: &[&str] = &[
     "async-io",

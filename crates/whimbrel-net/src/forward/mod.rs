@@ -20,6 +20,8 @@ use crate::transit::Transit;
 use crate::{Channel, Net, PeerLink};
 use nack::OpenNacks;
 
+pub use nack::{HOPS_MAX, MERGE_FOR, OPEN_NACKS_MAX};
+
 /// Bytes of the largest event that a broker of an overlay takes, packed: the size of a frame less
 /// what a frame adds to its event.
 pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES_MAX;

@@ -96,6 +96,11 @@ impl PeerBacklog {
         let entries: usize = self.maps.iter().map(MapBacklog::len).sum();
         self.states.len() + self.interests.len() + entries + self.has.len()
     }
+
+    /// Whether there is nothing to be told, and no version is known of the other end.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// The longest delay of information on a link, as a multiple of the link's delay, and a constant

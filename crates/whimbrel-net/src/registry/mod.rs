@@ -58,6 +58,7 @@ impl Net {
     pub(crate) fn pump_map(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) {
         while self.send_entries(io, link, map) {}
         let Some(peer) = self.peers.get_mut(link) else { return };
+        let has_room = peer.has_room(Channel::Control);
         let backlog = &mut peer.pending.maps[usize::from(map)];
         if backlog.keys.is_empty() && backlog.survey.is_some() {
             // If the link is full, this continues when it has room.
@@ -65,7 +66,8 @@ impl Net {
             return;
         }
         let is_told = backlog.keys.is_empty();
-        if is_told && core::mem::take(&mut backlog.all) {
+        // Without room there is no comparison, and it is still to be made.
+        if is_told && has_room && core::mem::take(&mut backlog.all) {
             self.compare_map(io, link, map);
         }
     }

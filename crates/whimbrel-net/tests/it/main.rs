@@ -1,9 +1,19 @@
-//! The parts of the network layer, each for itself.
+//! The parts of the network layer, each for itself; and the whole of it, without any broker.
 
+mod carrying;
 mod estimate;
+mod fabric;
+#[cfg(feature = "mutants")]
+mod faults;
+mod joining;
+mod maps;
+mod messages;
 mod paths;
 mod reduce;
 mod reduce_traffic;
+mod refusing;
+mod same;
+mod scenarios;
 mod topology;
 mod trees;
 mod world;
