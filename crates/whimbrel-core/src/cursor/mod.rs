@@ -20,7 +20,6 @@ mod remote_logs;
 mod replay;
 mod resume;
 mod session_turns;
-mod silence;
 mod start;
 mod telling;
 mod token;

@@ -1,5 +1,11 @@
 //! Reads of other brokers' logs: parts that durable subscriptions lack are asked for, once for all
 //! subscriptions with positions near each other.
+//!
+//! Filter records tell beforehand which events of the own log another broker may want: a retention
+//! hold has a number, under which the records name the events of its durable interest. That is true
+//! of the entries that the hold had when an event was accepted. So each entry of a question is
+//! looked up in the hold. The part of the log before all entries were there is read without
+//! records; so is everything if an entry is not in the hold.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,7 +16,7 @@ use whimbrel_selector::{Selector, SharedFilter, TopicFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, ReadAsk, ReadTold, compact};
 
 use super::Due;
-use super::messages::Sender;
+use super::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::cursor::NOTHING;

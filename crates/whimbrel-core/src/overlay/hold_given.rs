@@ -11,7 +11,7 @@ use whimbrel_event::{HostId, Tick, Time};
 use whimbrel_selector::TopicFilter;
 use whimbrel_wire::{BrokerMessage, GrantedStream, HoldGrant, HoldReport};
 
-use super::messages::Sender;
+use super::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::cursor::NOTHING;

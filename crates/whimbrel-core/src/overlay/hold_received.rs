@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick, Time};
 use whimbrel_wire::{BrokerMessage, GrantedStream, HeldStream, HoldGrant, HoldReport};
 
-use super::messages::Sender;
+use super::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;

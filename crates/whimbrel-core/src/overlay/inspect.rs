@@ -1,5 +1,8 @@
 //! Inspection of the overlay: links, brokers, interests, memory by kind of content, and the path of
-//! single events.
+//! single events. Operators' questions to other brokers, and the answers.
+//!
+//! The overlay does not interpret a question: the driver of the other broker answers. Both may be
+//! lost, doubled or late. The asker numbers its questions, and repeats them if need be.
 //!
 //! A trace is lines of text. Each is a number, a space, and a step: the number is microseconds
 //! since the first step that is recorded of the event at that broker. Lines that say for which
@@ -17,10 +20,11 @@ use whimbrel_net::traces::TraceStep;
 
 use super::RoamGauges;
 use super::{Due, Overlay, OverlayStats};
-use crate::api::PeerLink;
+use crate::api::{Output, PeerLink};
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
 use crate::stream::destinations::Destination;
+use whimbrel_wire::{BrokerMessage, Question, Reply};
 
 /// Most brokers that are named as not having the present interest in force.
 const NAMES_MAX: usize = 64;
@@ -105,7 +109,36 @@ pub struct InterestInfo {
     pub unconfirmed: Vec<Box<str>>,
 }
 
+/// Bytes of an answer above which it is sent as a bulk message.
+pub const REPLY_LITTLE: usize = 16 << 10;
+
 impl Broker {
+    /// All other brokers that are known, with their names.
+    pub fn others(&self) -> Vec<(HostId, Box<str>)> {
+        let overlay = &self.overlay;
+        let others = overlay.net.topology().hosts().filter(|host| *host != overlay.net.host());
+        others.map(|host| (host, overlay.net.name_of(host))).collect()
+    }
+
+    /// Sends a question to another broker; [`Output::answered`] reports the answer. Returns `false`
+    /// if there is no path or no room at present.
+    ///
+    /// # Panics
+    /// When the question has more than [`super::QUESTION_BYTES_MAX`] bytes.
+    pub fn ask_broker(&mut self, now: Time, to: HostId, question: (u64, &str), out: &mut dyn Output) -> bool {
+        let (number, text) = question;
+        self.send_to(now, to, (&BrokerMessage::Question(Question { number, text }), false), out)
+    }
+
+    /// Answers a question of another broker. Returns `false` as [`Broker::ask_broker`] does.
+    ///
+    /// # Panics
+    /// When the answer has more than [`super::REPLY_BYTES_MAX`] bytes.
+    pub fn answer_broker(&mut self, now: Time, to: HostId, answer: (u64, &str), out: &mut dyn Output) -> bool {
+        let (number, text) = answer;
+        self.send_to(now, to, (&BrokerMessage::Reply(Reply { number, text }), text.len() > REPLY_LITTLE), out)
+    }
+
     /// The counters of the overlay, if there is one.
     pub fn overlay_stats(&self) -> Option<OverlayStats> {
         let overlay = &self.overlay;

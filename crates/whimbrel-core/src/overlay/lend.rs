@@ -13,8 +13,8 @@ use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, READ_LOST_MAX, ReadAsk, ReadTold, compact};
 
 use super::Due;
+use super::Sender;
 use super::borrow::{Foresight, NextWanted};
-use super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::content::Content;

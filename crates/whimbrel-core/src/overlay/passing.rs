@@ -15,8 +15,8 @@ use whimbrel_event::{AcceptedEvent, EventId, HostId, PubendId, Tick, Time};
 use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, MESSAGE_BYTES_MAX, MessageFrame, ReadAsk, ReadTold, compact};
 
+use super::Sender;
 use super::lend::{is_wanted, wanted};
-use super::messages::Sender;
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::FilterEntries;

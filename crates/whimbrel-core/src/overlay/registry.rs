@@ -9,9 +9,8 @@ use whimbrel_net::{Io, PeerLink};
 use whimbrel_selector::TopicName;
 use whimbrel_wire::{REGISTRY_RANGES, Registry, RegistryEntry, compact};
 
-use super::is_local;
+use super::{Overlay, is_local};
 use crate::api::Output;
-use crate::broker::Broker;
 use crate::retained::{Bounds, RetainOutcome, Retained};
 
 /// The number of the map of retained messages.
@@ -41,50 +40,67 @@ impl Replicated for Retained {
     }
 }
 
-impl Broker {
+impl Overlay {
     /// Tells all neighbours that the retained message of a topic has changed here.
-    pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, out: &mut dyn Output) {
-        let Broker { overlay, retained, .. } = self;
+    pub(crate) fn tell_retained(&mut self, now: Time, topic: &str, retained: &Retained, out: &mut dyn Output) {
         if !is_local(topic) {
-            overlay.net.tell_entry(&mut Io { now, out, maps: &[&*retained] }, RETAINED_MAP, topic);
+            self.net.tell_entry(&mut Io { now, out, maps: &[retained] }, RETAINED_MAP, topic);
         }
     }
 
-    /// Handles retained messages from a neighbour.
-    pub(super) fn on_retained(&mut self, now: Time, link: PeerLink, registry: &Registry<'_>) {
+    /// Takes retained messages of a neighbour that are news. Returns their topics, then those of
+    /// messages that gave way.
+    pub(super) fn on_retained(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        registry: &Registry<'_>,
+        retained: &mut Retained,
+        bounds: Bounds,
+    ) -> TakenRetained {
+        let mut taken = TakenRetained::default();
         for entry in &registry.entries {
-            let overlay = &mut self.overlay;
             if TopicName::new(entry.key).is_err() || is_local(entry.key) {
-                overlay.net.refuse_event();
+                self.net.refuse_event();
                 continue;
             }
-            if self.retained.version(entry.key).is_some_and(|known| known >= entry.version) {
+            if retained.version(entry.key).is_some_and(|known| known >= entry.version) {
                 continue;
             }
-            if fault!(self, RetainedOlderWins) && self.retained.version(entry.key).is_some() {
+            if fault!(self, RetainedOlderWins) && retained.version(entry.key).is_some() {
                 continue;
             }
-            let outcome = self.take_retained(now, entry);
-            let overlay = &mut self.overlay;
-            overlay.stats.retained_refused += u64::from(outcome.is_refused);
-            overlay.stats.retained_learned += u64::from(!outcome.is_refused);
+            let outcome = retained.import(now, entry, bounds);
+            self.stats.retained_refused += u64::from(outcome.is_refused);
+            self.stats.retained_learned += u64::from(!outcome.is_refused);
+            taken.swept.extend(outcome.swept);
             if outcome.is_news {
-                self.record_unlogged_retained(true, entry.key);
-                let overlay = &mut self.overlay;
-                overlay.net.record_entry(RETAINED_MAP, entry.key, Some(link));
+                self.net.record_entry(RETAINED_MAP, entry.key, Some(link));
+                taken.news.push(entry.key.into());
             }
         }
+        taken
     }
+}
 
-    /// Takes a retained message that is newer than the one here, and refuses one that is not valid.
-    fn take_retained(&mut self, now: Time, entry: &RegistryEntry<'_>) -> RetainOutcome {
+/// The topics whose retained messages have changed with those of a neighbour.
+#[derive(Debug, Default)]
+pub(super) struct TakenRetained {
+    /// Those of messages that were taken.
+    pub(super) news: Vec<Box<str>>,
+    /// Those of messages that gave way to them.
+    pub(super) swept: Vec<Box<str>>,
+}
+
+impl Retained {
+    /// Takes a retained message of another broker that is newer than the one here, and refuses one
+    /// that is not valid.
+    fn import(&mut self, now: Time, entry: &RegistryEntry<'_>, bounds: Bounds) -> RetainOutcome {
         let (tick, pubend) = entry.version;
         let senseless = RetainOutcome { is_refused: true, ..RetainOutcome::default() };
         let Some(value) = entry.value else {
-            return RetainOutcome {
-                is_news: self.retained.bury(now, entry.key, entry.version),
-                ..RetainOutcome::default()
-            };
+            let is_news = self.bury(now, entry.key, entry.version);
+            return RetainOutcome { is_news, ..RetainOutcome::default() };
         };
         let Ok(AcceptedEvent { id, accepted, mut event }) = compact::read(value, EventId { pubend, tick }) else {
             return senseless;
@@ -95,12 +111,6 @@ impl Broker {
         let age = Duration::from_millis(entry.age_ms);
         event.expires = event.expires.map(|expires| now + expires.since(accepted).saturating_sub(age));
         event.headers.retain = true;
-        let bounds = Bounds::of(&self.sessions.limits, self.has_log());
-        let mut outcome = self.retained.learn(now, Event::keep(id, accepted, &event), bounds);
-        let swept = core::mem::take(&mut outcome.swept);
-        if self.has_log() {
-            self.store.lazy_topics.extend(swept);
-        }
-        outcome
+        self.learn(now, Event::keep(id, accepted, &event), bounds)
     }
 }

@@ -7,7 +7,7 @@ use whimbrel_event::Time;
 use super::{Claimant, Session};
 use crate::api::{Attach, Kick, Output, Reason, Refusal};
 use crate::broker::Broker;
-use crate::overlay::{Arrival, Attachment};
+use crate::overlay::{Arrival, Attachment, ENDED_LIFETIME};
 use crate::route::NO_GROUP;
 use crate::store::Disk;
 
@@ -106,7 +106,8 @@ impl Broker {
         self.place_session(index, place);
         self.sessions.bind(index, attach.link, attach.window);
         self.retained.replays.come_back(index, self.serial);
-        let is_after_restart = self.was_any_restarted(now);
+        let is_after_restart = self.store.publishers.restarted_within(now, ENDED_LIFETIME)
+            || self.overlay.was_any_restarted(now, &self.streams);
         self.sessions.get_mut(index).set_after_restart(is_after_restart);
         // The client is to forget the tags that it remembers.
         let is_of_copy = core::mem::take(&mut self.sessions.get_mut(index).memory.is_of_copy);

@@ -11,7 +11,6 @@
 mod among;
 mod carried;
 mod carry;
-mod carry_flights;
 mod commit_queue;
 mod copied;
 mod current_position;
@@ -19,9 +18,9 @@ mod durable_position;
 mod filter;
 mod flight;
 mod holds_given;
+mod import;
 mod keep;
 mod keys;
-mod merge;
 mod numbers;
 mod placed;
 mod position_base;

@@ -42,6 +42,15 @@ impl Broker {
         }
     }
 
+    /// As [`Broker::record_unlogged_retained`], for the topics of taken messages, and of those that
+    /// gave way to them.
+    pub(crate) fn record_unlogged_topics(&mut self, news: Vec<Box<str>>, swept: Vec<Box<str>>) {
+        if self.has_log() {
+            self.store.lazy_topics.extend(swept);
+        }
+        news.iter().for_each(|topic| self.record_unlogged_retained(true, topic));
+    }
+
     /// The consolidated stream passes an event: it goes to all targets that want it, and into the
     /// cache. Tells whether a subscription wanted it.
     pub(crate) fn pass(
@@ -102,7 +111,7 @@ impl Broker {
             }
         }
         if is_news {
-            self.tell_retained(now, publication.event.topic, out);
+            self.overlay.tell_retained(now, publication.event.topic, &self.retained, out);
         }
         matched
     }

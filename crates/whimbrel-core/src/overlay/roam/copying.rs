@@ -12,7 +12,7 @@ use super::map::Map;
 use super::{Due, STILL, hash_of};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 use crate::store::{NAMED_MAX, put_bytes, put_varint};
 use crate::stream::StreamSet;
 
@@ -413,7 +413,13 @@ impl Broker {
     }
 
     /// A replica has taken copies.
-    pub(super) fn copies_taken(&mut self, now: Time, from: Sender, taken: &CopiesTaken<'_>, out: &mut dyn Output) {
+    pub(in crate::overlay) fn copies_taken(
+        &mut self,
+        now: Time,
+        from: Sender,
+        taken: &CopiesTaken<'_>,
+        out: &mut dyn Output,
+    ) {
         let overlay = &mut self.overlay;
         let copying = &mut overlay.roam.copying;
         if copying.open.get(&taken.page).is_none_or(|open| open.to != from.host) {

@@ -10,7 +10,7 @@ use super::seeking::ASK_AGAIN;
 use super::{Attachment, KnownClaim, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 use crate::session::is_foreign;
 use crate::store::{Moving, SessionSource, split};
 
@@ -125,7 +125,7 @@ impl Broker {
         let given = own.and_then(|own| own.memory.roam.as_deref()?.given.as_deref());
         let has_ended = |host| self.streams.has_ended(host);
         let is_lost_with = |from: &KnownClaim, owner| {
-            from.host == host && given.is_some_and(|given| self.is_copied_and_away(given))
+            from.host == host && given.is_some_and(|given| self.overlay.is_copied_and_away(given, &self.streams))
                 || roam.past.is_lost_with(owner, hash_of(&search.client), &roam.map, has_ended)
         };
         Some(act(search, (host, overlay.net.lacks_everyone()), |other| roam.map.has(other), is_lost_with))
@@ -394,7 +394,7 @@ impl Broker {
     }
 
     /// Whoever was asked for a session answers.
-    pub(super) fn on_moved(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_moved(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
         let overlay = &mut self.overlay;
         let host = overlay.net.host();
         let Some(search) = self.search(moved.number) else { return };

@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use whimbrel_event::HostId;
 use whimbrel_wire::{Claim, ClaimKind};
 
-use crate::broker::Broker;
+use crate::overlay::Overlay;
+use crate::session::Sessions;
 
 /// Claims that a clerk knows, of all clients together; more are refused, and their brokers are
 /// asked themselves.
@@ -187,18 +188,17 @@ impl Directory {
     }
 }
 
-impl Broker {
+impl Overlay {
     /// What this broker has of a client's session.
-    pub(super) fn own_claims(&self, client: &str) -> Vec<KnownClaim> {
-        if !self.overlay.is_open() {
+    pub(super) fn own_claims(&self, client: &str, sessions: &Sessions) -> Vec<KnownClaim> {
+        if !self.is_open() {
             return Vec::new();
         }
-        let overlay = &self.overlay;
-        let (roam, host) = (&overlay.roam, overlay.net.host());
+        let (roam, host) = (&self.roam, self.net.host());
         let mut claims = Vec::new();
         let mut add =
             |kind, epoch, version, connected_at| claims.push(KnownClaim { host, kind, epoch, version, connected_at });
-        let session = self.sessions.find(client).map(|index| self.sessions.get(index));
+        let session = sessions.find(client).map(|index| sessions.get(index));
         let place = session.and_then(|session| Some((session, session.memory.roam.as_deref()?)));
         if let Some((session, place)) = place {
             let version = place.copied.version;

@@ -31,17 +31,14 @@ mod settling;
 mod takeover;
 mod taking;
 mod telling;
-mod wants;
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use whimbrel_event::{EventId, HostId, PredecessorsBuf, Time};
+use whimbrel_event::{EventId, HostId, PredecessorsBuf, Tick, Time};
 use whimbrel_net::topology::LinkState;
-use whimbrel_wire::BrokerMessage;
 
-use super::messages::Sender;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
@@ -50,9 +47,9 @@ use crate::store::{Key, KnownBrokerRecord, MapValue};
 pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
 pub use directory::DIRECTORY_MAX;
 pub use gauges::RoamGauges;
+pub(crate) use giving::Want;
 pub(crate) use publishing::said_of;
 pub(crate) use searches::Arrival;
-pub(crate) use wants::Want;
 
 use copies::SessionCopies;
 use copying::Copying;
@@ -298,6 +295,22 @@ impl Broker {
         overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.incarnation)).collect();
     }
 
+    /// There is a host whose streams are followed: that is written, also if there never was a way
+    /// to it. If it ends, whoever has its name by then must be told so by those who have heard of
+    /// it, after a restart, too; else nobody could tell who stands in its streams that these have
+    /// ended.
+    pub(in crate::overlay) fn record_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
+        let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
+        let overlay = &mut self.overlay;
+        if !overlay.moves_sessions || !has_log || has_ended || overlay.roam.known.contains_key(&host) {
+            return;
+        }
+        overlay.roam.known.insert(host, 0);
+        let known = KnownBrokerRecord { name, pubends, birth, incarnation: 0 };
+        self.store.write_queue.put(|key| Key::Known(host).put(key), |value| known.put_versioned(value));
+        self.store.write_queue.seal();
+    }
+
     /// Which brokers there are is written, and in which of their lives they have been told
     /// everything by the others, if they have.
     fn record_brokers(&mut self, is_settled: bool) {
@@ -434,31 +447,5 @@ impl Broker {
         }
         roam.past.settle(&roam.map, |host| self.streams.has_ended(host));
         self.record_brokers(true);
-    }
-
-    /// A message about sessions has come.
-    pub(super) fn dispatch_roaming(
-        &mut self,
-        now: Time,
-        from: Sender,
-        message: BrokerMessage<'_>,
-        out: &mut dyn Output,
-    ) {
-        match message {
-            BrokerMessage::Where(question) => self.on_where(now, from, &question, out),
-            BrokerMessage::Found(found) => self.on_found(now, from, &found, out),
-            BrokerMessage::Claims(claims) => self.on_claims(now, from, &claims, out),
-            BrokerMessage::PageTaken(taken) => self.page_taken(now, from, taken.page),
-            BrokerMessage::Move(asked) => self.on_move(now, from, &asked, out),
-            BrokerMessage::Moved(moved) => self.on_moved(now, from, &moved, out),
-            BrokerMessage::Settle(asked) => self.on_settle(now, from, &asked.claims, out),
-            BrokerMessage::Settled(told) => self.on_settled(now, &told.claims, out),
-            BrokerMessage::Outdated(told) => self.on_outdated(now, &told.claims, out),
-            BrokerMessage::Copies(copies) => self.on_copies(now, from, &copies, out),
-            BrokerMessage::CopiesTaken(taken) => self.copies_taken(now, from, &taken, out),
-            BrokerMessage::AskPublished(asked) => self.on_ask_published(now, from, &asked, out),
-            BrokerMessage::Published(told) => self.on_published(now, from, &told, out),
-            _ => {}
-        }
     }
 }

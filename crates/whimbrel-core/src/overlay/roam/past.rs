@@ -4,17 +4,16 @@
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::{HostId, Tick, Time};
+use whimbrel_event::{HostId, Time};
 use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
 
 use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
 use super::seeking::SEEK_MAX;
 use super::{ENDED_LIFETIME, GivenSession, STILL};
-use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::overlay::messages::Sender;
-use crate::store::{Key, KnownBrokerRecord, MapValue};
+use crate::overlay::Sender;
+use crate::stream::Sources;
 
 /// Sets of brokers that are remembered; of more, the oldest is forgotten.
 const PAST_MAX: usize = 64;
@@ -181,15 +180,14 @@ impl Overlay {
     }
 }
 
-impl Broker {
+impl Overlay {
     /// Who may have a client's session without anybody here knowing of it.
-    pub(super) fn may_be_away(&self, client: &str) -> BTreeSet<HostId> {
-        if !self.overlay.is_open() {
+    pub(super) fn may_be_away(&self, client: &str, streams: &Sources) -> BTreeSet<HostId> {
+        if !self.is_open() {
             return BTreeSet::new();
         }
-        let overlay = &self.overlay;
-        let has_ended = |host| self.streams.has_ended(host);
-        let (own, roam) = (overlay.net.host(), &overlay.roam);
+        let has_ended = |host| streams.has_ended(host);
+        let (own, roam) = (self.net.host(), &self.roam);
         // Who has just begun is the clerk of clients of whom it has not heard yet; another clerk
         // says by itself what it was not told.
         let is_told = |owner, clerk| clerk != own || roam.directory.has_told(owner);
@@ -199,13 +197,12 @@ impl Broker {
     /// Whether whoever was given a session from here cannot be reached, and could be for so long
     /// that its replica had a copy: what is left here is older than that by as much. If nobody says
     /// that there is a copy, whoever had it was started again.
-    pub(super) fn is_copied_and_away(&self, given: &GivenSession) -> bool {
-        if !self.overlay.is_open() {
+    pub(super) fn is_copied_and_away(&self, given: &GivenSession, streams: &Sources) -> bool {
+        if !self.is_open() {
             return false;
         }
-        let overlay = &self.overlay;
-        let Past { sets, .. } = &overlay.roam.past;
-        let is_away = |set: &Set| is_away(&set.map, given.to, &overlay.roam.map, |host| self.streams.has_ended(host));
+        let Past { sets, .. } = &self.roam.past;
+        let is_away = |set: &Set| is_away(&set.map, given.to, &self.roam.map, |host| streams.has_ended(host));
         let last = sets.iter().rev().find(|set| set.map.has(given.to));
         let was_copied = |set: &Set| given.went.is_some_and(|went| set.until >= went + REPLICAS_TOLD);
         last.is_some_and(|last| was_copied(last) && is_away(last))
@@ -213,38 +210,33 @@ impl Broker {
 
     /// Whether there are brokers that this one was only told of: what they have, others may know
     /// that have met them.
-    pub(super) fn knows_strangers(&self) -> bool {
-        if !self.overlay.is_open() {
+    pub(super) fn knows_strangers(&self, streams: &Sources) -> bool {
+        if !self.is_open() {
             return false;
         }
-        let overlay = &self.overlay;
-        let roam = &overlay.roam;
+        let roam = &self.roam;
         let is_met = |host: HostId| roam.map.has(host) || roam.past.maps().any(|map| map.has(host));
-        overlay.net.topology().hosts().any(|host| !is_met(host) && !self.streams.has_ended(host))
+        self.net.topology().hosts().any(|host| !is_met(host) && !streams.has_ended(host))
     }
 
     /// Whether there are brokers that cannot be reached.
-    pub(super) fn is_any_away(&self) -> bool {
-        let has_ended = |host| self.streams.has_ended(host);
-        self.overlay.roam.past.away(&self.overlay.roam.map, has_ended)
+    pub(super) fn is_any_away(&self, streams: &Sources) -> bool {
+        let has_ended = |host| streams.has_ended(host);
+        self.roam.past.away(&self.roam.map, has_ended)
     }
 
     /// Whether a broker was started again while publishers of before may still go on, here or
     /// elsewhere. What it had not logged it may have passed on and forgotten, with the number that
     /// its publisher gave it.
-    pub(crate) fn was_any_restarted(&self, now: Time) -> bool {
-        if self.store.publishers.restarted_within(now, ENDED_LIFETIME) {
-            return true;
-        }
-        if !self.overlay.is_open() {
+    pub(crate) fn was_any_restarted(&self, now: Time, streams: &Sources) -> bool {
+        if !self.is_open() {
             return false;
         }
-        let overlay = &self.overlay;
-        if overlay.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFETIME) {
+        if self.roam.past.restarted_at.is_some_and(|at| now.since(at) < ENDED_LIFETIME) {
             return true;
         }
-        let own = (overlay.net.incarnation(), self.streams.birth());
-        let all = overlay.net.topology().states().map(|state| (state.incarnation, state.birth)).chain([own]);
+        let own = (self.net.incarnation(), streams.birth());
+        let all = self.net.topology().states().map(|state| (state.incarnation, state.birth)).chain([own]);
         // Lives are named by when they began.
         let is_within =
             |later: u64, earlier: u64, span: Duration| u128::from(later.saturating_sub(earlier)) < span.as_nanos();
@@ -254,30 +246,13 @@ impl Broker {
         })
     }
 
-    /// There is a host whose streams are followed: that is written, also if there never was a way
-    /// to it. If it ends, whoever has its name by then must be told so by those who have heard of
-    /// it, after a restart, too; else nobody could tell who stands in its streams that these have
-    /// ended.
-    pub(in crate::overlay) fn record_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
-        let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
-        let overlay = &mut self.overlay;
-        if !overlay.moves_sessions || !has_log || has_ended || overlay.roam.known.contains_key(&host) {
-            return;
-        }
-        overlay.roam.known.insert(host, 0);
-        let known = KnownBrokerRecord { name, pubends, birth, incarnation: 0 };
-        self.store.write_queue.put(|key| Key::Known(host).put(key), |value| known.put_versioned(value));
-        self.store.write_queue.seal();
-    }
-
     /// Whether others are about to be known again: this broker has just begun, or gone on after a
     /// standstill, and what it has of sessions may be older than what they have.
-    pub(super) fn awaits_others(&self, now: Time) -> bool {
-        if !self.overlay.is_open() {
+    pub(super) fn awaits_others(&self, now: Time, streams: &Sources) -> bool {
+        if !self.is_open() {
             return false;
         }
-        let overlay = &self.overlay;
-        overlay.net.is_young(now) || overlay.net.has_just_begun(now, SEEK_MAX) && self.is_any_away()
+        self.net.is_young(now) || self.net.has_just_begun(now, SEEK_MAX) && self.is_any_away(streams)
     }
 }
 

@@ -15,7 +15,7 @@ use super::seeking::ASK_AGAIN;
 use super::{Attachment, KnownClaim, Want};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 use crate::stream::Streams;
 
 /// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no
@@ -56,7 +56,7 @@ impl Broker {
         // Who has greeted and cannot be asked yet may know of one that is gone.
         let is_news = |peer: &Peer| peer.host().is_some_and(|host| !overlay.roam.map.has(host));
         let may_be_told = overlay.net.lacks_everyone() || overlay.net.neighbours().any(is_news);
-        is_gone || may_be_told || self.is_any_away() || overlay.roam.past.has_lost(self.now)
+        is_gone || may_be_told || self.overlay.is_any_away(&self.streams) || overlay.roam.past.has_lost(self.now)
     }
 
     /// It is known what there is of a session, and it is here. If somebody could not be asked
@@ -209,7 +209,13 @@ impl Broker {
     }
 
     /// Somebody asks what its client has published here.
-    pub(super) fn on_ask_published(&mut self, now: Time, from: Sender, asked: &AskPublished<'_>, out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_ask_published(
+        &mut self,
+        now: Time,
+        from: Sender,
+        asked: &AskPublished<'_>,
+        out: &mut dyn Output,
+    ) {
         if let Some(index) = self.sessions.find(asked.client) {
             let session = self.sessions.get(index);
             let waited = Duration::from_micros(asked.waited);
@@ -248,7 +254,7 @@ impl Broker {
     }
 
     /// Somebody says what a client has published there.
-    pub(super) fn on_published(&mut self, now: Time, from: Sender, told: &Published, out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_published(&mut self, now: Time, from: Sender, told: &Published, out: &mut dyn Output) {
         let overlay = &mut self.overlay;
         let (host, searches) = (overlay.net.host(), &mut overlay.roam.searches);
         let Some(search) = searches.get_mut(told.number) else { return };

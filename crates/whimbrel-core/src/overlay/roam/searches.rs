@@ -10,7 +10,7 @@ use super::KnownClaim;
 use super::reviewing::Review;
 use super::seeking::SEEK_LONGEST;
 use crate::api::{Attach, Link, SessionPrincipal, Will};
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 use crate::session::{is_foreign, shared_text};
 
 /// Claims of one client that are looked at.

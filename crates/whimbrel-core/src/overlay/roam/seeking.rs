@@ -13,7 +13,7 @@ use super::{Due, KnownClaim, hash_of};
 use crate::api::{Link, Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 
 /// A question that was not answered is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -39,7 +39,7 @@ impl Broker {
 
     /// A client has connected; it is attached when its session is here.
     pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut dyn Output) {
-        let (connected_at, is_young) = (now.as_nanos(), self.awaits_others(now));
+        let (connected_at, is_young) = (now.as_nanos(), self.overlay.awaits_others(now, &self.streams));
         let overlay = &mut self.overlay;
         let searches = &mut overlay.roam.searches;
         if let Some(&number) = searches.by_client.get(client) {
@@ -128,8 +128,8 @@ impl Broker {
         (search.claims, search.heard, search.refused) = Default::default();
         search.was_unsure = false;
         let (client, connected_at) = (search.client.clone(), search.connected_at);
-        let own: Vec<KnownClaim> = self.own_claims(&client);
-        let away = self.may_be_away(&client);
+        let own: Vec<KnownClaim> = self.overlay.own_claims(&client, &self.sessions);
+        let away = self.overlay.may_be_away(&client, &self.streams);
         let Some(search) = self.search(number) else { return };
         search.forgotten = away;
         search.take(host, own.into_iter());
@@ -154,12 +154,12 @@ impl Broker {
 
     /// What is known here of a client's session, for somebody who asks.
     fn query_directory<'a>(&mut self, asker: HostId, question: &Where<'a>) -> Found<'a> {
-        let own = self.own_claims(question.client);
-        let forgotten = self.may_be_away(question.client).into_iter().take(LIST_MAX).collect();
+        let own = self.overlay.own_claims(question.client, &self.sessions);
+        let forgotten = self.overlay.may_be_away(question.client, &self.streams).into_iter().take(LIST_MAX).collect();
         let overlay = &self.overlay;
         let clerk = overlay.roam.map.clerk(hash_of(question.client)).map(|(clerk, _)| clerk);
         let is_clerk = clerk == Some(overlay.net.host());
-        let knows_strangers = is_clerk && self.knows_strangers();
+        let knows_strangers = is_clerk && self.overlay.knows_strangers(&self.streams);
         let overlay = &mut self.overlay;
         let (host, roam) = (overlay.net.host(), &mut overlay.roam);
         let known = roam.directory.of(question.client).iter().filter(|known| known.host != host);
@@ -182,13 +182,13 @@ impl Broker {
     }
 
     /// Somebody asks who has a session.
-    pub(super) fn on_where(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_where(&mut self, now: Time, from: Sender, question: &Where<'_>, out: &mut dyn Output) {
         let found = self.query_directory(from.host, question);
         self.send_to(now, from.host, (&BrokerMessage::Found(found), false), out);
     }
 
     /// Somebody answers what it knows.
-    pub(super) fn on_found(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_found(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
         let overlay = &mut self.overlay;
         let host = overlay.net.host();
         self.found(now, (from.host, host), found, out);
@@ -288,7 +288,7 @@ impl Broker {
         self.forget_ended(now);
         let seek_max = self.overlay.seek_max();
         loop {
-            let is_young = self.awaits_others(now);
+            let is_young = self.overlay.awaits_others(now, &self.streams);
             let overlay = &mut self.overlay;
             let Some(&(at, number)) = overlay.roam.searches.due.first() else { return };
             if at > now {

@@ -11,7 +11,7 @@ use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, SessionClaims};
 use super::{Due, GivenSession, KnownClaim, Want, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 use crate::route::NO_CURSOR;
 use crate::subscription::has_confirmed;
 
@@ -97,7 +97,7 @@ impl Broker {
     }
 
     /// Somebody asks whether sessions are safe here.
-    pub(super) fn on_settle(&mut self, now: Time, from: Sender, asked: &[Claim<'_>], out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_settle(&mut self, now: Time, from: Sender, asked: &[Claim<'_>], out: &mut dyn Output) {
         let (mut settled, mut outdated) = (Vec::new(), Vec::new());
         for claim in asked {
             match self.is_safe(claim) {
@@ -209,7 +209,7 @@ impl Broker {
     }
 
     /// Sessions that were given away are safe: they go.
-    pub(super) fn on_settled(&mut self, now: Time, settled: &[Claim<'_>], out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_settled(&mut self, now: Time, settled: &[Claim<'_>], out: &mut dyn Output) {
         for claim in settled {
             self.record_taken_over(claim);
             // Only what went exactly then: it may have come back, and gone again.
@@ -241,7 +241,7 @@ impl Broker {
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when
     /// it is safe there.
-    pub(super) fn on_outdated(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_outdated(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
         let newer = if fault!(self, NewerIgnored) { &[] } else { newer };
         for claim in newer {
             let known = KnownClaim::of(claim);

@@ -9,12 +9,12 @@ use super::copies::SessionCopy;
 use super::copying::{GONE, MOVING, MOVING_AMONG, WHOLE, WHOLE_AMONG};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 use crate::store::ByteReader;
 
 impl Broker {
     /// Copies of another broker's sessions have come.
-    pub(super) fn on_copies(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_copies(&mut self, now: Time, from: Sender, page: &Page<'_>, out: &mut dyn Output) {
         let (mut lacking, mut news) = (Vec::new(), Vec::new());
         let mut bytes = ByteReader(page.body);
         let principals: BTreeMap<u32, &str> =

@@ -14,7 +14,7 @@ use super::settling::SETTLE_EVERY;
 use super::{Attachment, Due, KnownClaim, hash_of};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::messages::Sender;
+use crate::overlay::Sender;
 
 /// Clerks are told of changes so soon: many go together.
 const TELL_EVERY: Duration = Duration::from_millis(10);
@@ -160,7 +160,7 @@ impl Broker {
         let host = overlay.net.host();
         let Some(pages) = overlay.roam.telling.to.remove(&host) else { return };
         for client in pages.dirty {
-            let claims = self.own_claims(&client);
+            let claims = self.overlay.own_claims(&client, &self.sessions);
             let nothing = KnownClaim { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, connected_at: 0 };
             let claims: Vec<Claim<'_>> = [nothing].iter().chain(&claims).map(|known| known.claim(&client)).collect();
             self.file(now, &claims, out);
@@ -230,7 +230,7 @@ impl Broker {
     fn claims_to_tell(&self, client: &str) -> Vec<KnownClaim> {
         let overlay = &self.overlay;
         let (host, roam) = (overlay.net.host(), &overlay.roam);
-        let mut claims = self.own_claims(client);
+        let mut claims = self.overlay.own_claims(client, &self.sessions);
         if claims.is_empty() {
             claims.push(KnownClaim { host, kind: ClaimKind::Nothing, epoch: 0, version: 0, connected_at: 0 });
         }
@@ -308,7 +308,7 @@ impl Broker {
     }
 
     /// Other brokers tell what they have.
-    pub(super) fn on_claims(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut dyn Output) {
+    pub(in crate::overlay) fn on_claims(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut dyn Output) {
         let overlay = &mut self.overlay;
         let map = &overlay.roam.map;
         // Of itself each knows best; of others only those are told of that cannot be asked.
@@ -375,7 +375,7 @@ impl Broker {
     }
 
     /// A page was taken.
-    pub(super) fn page_taken(&mut self, now: Time, from: Sender, page: u64) {
+    pub(in crate::overlay) fn page_taken(&mut self, now: Time, from: Sender, page: u64) {
         let overlay = &mut self.overlay;
         let Some(pages) = overlay.roam.telling.to.get_mut(&from.host) else { return };
         if let Some(taken) = pages.open.take_if(|open| open.number == page) {

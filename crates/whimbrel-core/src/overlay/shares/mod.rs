@@ -1,16 +1,14 @@
 //! Shared subscriptions with members at several brokers. One broker is the home: it alone has the
 //! interest and the position, and hands events to the branches.
 //!
-//! - `homes`: the choice of the home, and its changes. `home`: the home's side of the messages.
-//!   `branch`: the branch's side. `waiting`: a SUBSCRIBE waits for homes. `moving`: the position
-//!   moves to a new home.
+//! - `homes`: the choice of the home, and its changes. `members`: the messages between a home and
+//!   its branches, both sides. `moving`: the position moves to a new home.
 //!
 //! All communication is by routed messages. A branch reports its members each second, and an event
 //! is handed again until the branch confirms its arrival; both sides recognize repetitions.
 
-mod branch;
-mod home;
 mod homes;
+mod members;
 mod moving;
 
 use core::time::Duration;
@@ -18,8 +16,8 @@ use core::time::Duration;
 use whimbrel_event::{Event, HostId, Time};
 use whimbrel_wire::{BrokerMessage, HANDED_MAX, Hand, HandNumbers, MESSAGE_BYTES_MAX, Members, compact};
 
+use super::Due;
 use super::rendezvous::Candidates;
-use super::{Due, messages::Sender};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::shared::{Counting, NumbersTold, Parted};
@@ -190,26 +188,5 @@ impl Broker {
         let (selector, lasts, is_reliable, count, room) = (None, false, false, 0, 0);
         let members = Members { number, text, selector, lasts, is_reliable, count, room };
         self.send_to(now, home, (&BrokerMessage::Members(members), false), out);
-    }
-
-    /// Dispatches a message about a shared subscription.
-    pub(super) fn dispatch_shared_message(
-        &mut self,
-        now: Time,
-        from: Sender,
-        message: &BrokerMessage<'_>,
-        out: &mut dyn Output,
-    ) {
-        match message {
-            BrokerMessage::Members(members) => self.on_members(now, from, members, out),
-            BrokerMessage::MembersTaken(taken) => self.members_taken(now, from, taken, out),
-            BrokerMessage::Hand(hand) => self.on_hand(now, from, hand, out),
-            BrokerMessage::HandsCame(numbers) => self.on_hands_arrived(from, numbers),
-            BrokerMessage::Handed(numbers) => self.hands_settled(now, from, numbers, out),
-            BrokerMessage::Returned(numbers) => self.hands_returned(now, from, numbers, out),
-            BrokerMessage::HandsRefused(numbers) => self.hands_refused(now, from, numbers, out),
-            BrokerMessage::HandsLeft(numbers) => self.hands_left(from, numbers),
-            _ => {}
-        }
     }
 }

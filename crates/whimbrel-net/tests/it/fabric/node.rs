@@ -314,7 +314,7 @@ impl Node {
     /// Subscribes to a filter; other nodes are told soon.
     pub fn subscribe(&mut self, now: Time, filter: &str) {
         self.next_key += 1;
-        let added = AddedInterest { filter: filter.into(), selector: None, durable: false };
+        let added = AddedInterest { filter: filter.into(), selector: None, durable: false, replier: false };
         if self.filters.insert(filter.into(), self.next_key).is_none() {
             self.net.want(InterestChange::Added(self.next_key, added));
             self.net.tell_interest_soon(now);
