@@ -114,6 +114,7 @@ impl Broker {
     pub fn resume_host(&mut self, host: HostId, birth: Tick, last: [Tick; Streams::COUNT]) {
         assert!(self.serial == 0 && self.sessions.stats.sessions == 0, "streams are taken up before anybody comes");
         self.streams = Sources::restored(host, birth, last);
+        self.overlay = Overlay::alone(host);
         for (pubend, passed) in self.streams.own.pubends() {
             self.cache.miss(pubend, passed);
         }
@@ -146,6 +147,10 @@ impl Broker {
                     self.sessions.reopen(index);
                     self.resume(now, index, out);
                 }
+            }
+            Input::Peer(input) => {
+                self.watch_clock(now);
+                self.peer_input(now, input, out);
             }
             other => self.handle_rare(now, other, out),
         }
@@ -218,7 +223,6 @@ impl Broker {
                 self.streams.add_host(host, (reliable, best_effort), birth, false);
             }
             Input::Knowledge(segment) => self.learn(now, &segment, out),
-            Input::Peer(input) => self.peer_input(now, input, out),
             Input::Deadline => {
                 self.pass_committed(now, out);
                 self.expire(now, out);
@@ -226,7 +230,11 @@ impl Broker {
                 self.flush(now);
                 self.meet_overlay(now, out);
             }
-            Input::Publish(_) | Input::Settle { .. } | Input::Release { .. } | Input::Writable { .. } => {
+            Input::Publish(_)
+            | Input::Settle { .. }
+            | Input::Release { .. }
+            | Input::Writable { .. }
+            | Input::Peer(_) => {
                 unreachable!("handled by the caller")
             }
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use whimbrel_event::Time;
 
-/// Deadlines, of which several may have the same purpose. Each step takes the logarithm of their
-/// number: there is one for each broker that is told of silence.
+/// Deadlines, of which several may have the same purpose. Each operation takes the logarithm of
+/// their number.
 #[derive(Debug)]
 pub struct Deadlines<D> {
     by_time: BTreeSet<(Time, D)>,

@@ -80,6 +80,7 @@ impl Net {
             PeerInput::Room { link, channel, unsent } => match self.peers.get_mut(link) {
                 Some(peer) => {
                     peer.set_unsent(now, channel, unsent);
+                    self.carrier(now).release(link, channel, out);
                     Source::Room(link)
                 }
                 None => Source::Nothing,

@@ -1,4 +1,4 @@
-//! NetFaults that are built into the network layer on purpose, to see whether tests notice, and the
+//! Faults that are built into the network layer on purpose, to see whether tests notice, and the
 //! macro `fault!`, by which the code asks for one.
 //!
 //! There are faults only with the feature `mutants`, which tests switch on. Without it

@@ -12,7 +12,8 @@ use crate::event::NetEvent;
 use crate::interest::others::{InterestOutcome, InterestValue};
 use crate::interest::own::EVERY_BROKER;
 use crate::io::{Io, LinkOutput};
-use crate::link::peers::{CONTROL_HIGH, Peer, PeerBacklog};
+use crate::link::peers::{Peer, PeerBacklog};
+use crate::link::queue::FrameClass;
 use crate::net::NetDue;
 use crate::topology::{Learned, LinkState, Neighbour};
 use crate::{Channel, Net, PeerLink};
@@ -100,7 +101,7 @@ impl Net {
     fn put_next(&mut self, now: Time, link: PeerLink, frame: &mut Vec<u8>) -> bool {
         let own = self.identity.host;
         let Some(peer) = self.peers.get_mut(link) else { return false };
-        if peer.who.is_none() || peer.unsent[Channel::Control as usize] >= CONTROL_HIGH {
+        if peer.who.is_none() || !peer.has_room(Channel::Control) {
             return false;
         }
         let pending = &mut peer.pending;
@@ -137,7 +138,7 @@ impl Net {
                 break;
             }
             if !frame.is_empty() {
-                self.send(io.now, link, Channel::Control, &frame, io.out);
+                self.send(io.now, link, FrameClass::Control, &frame, io.out);
             }
         }
         self.traffic.frame = frame;
@@ -180,7 +181,8 @@ impl Net {
         let part = |list: &[(HostId, u64, u64)], number: usize| {
             list.chunks(DIGEST_ENTRIES).nth(number).map_or(Vec::new(), <[_]>::to_vec)
         };
-        let peer = self.peers.get_mut(link).expect("it is up");
+        // The composition may have hung it up.
+        let Some(peer) = self.peers.get_mut(link) else { return };
         peer.pending.states = states.iter().map(|(host, ..)| *host).collect();
         peer.pending.interests = interests.iter().map(|(host, ..)| *host).collect();
         for number in 0..parts {
@@ -191,7 +193,7 @@ impl Net {
             };
             let mut frame = Vec::new();
             Frame::Digest(digest).encode(&mut frame);
-            self.send(io.now, link, Channel::Control, &frame, io.out);
+            self.send(io.now, link, FrameClass::Control, &frame, io.out);
         }
     }
 
@@ -250,7 +252,7 @@ impl Net {
     pub fn ask_for_interest(&mut self, now: Time, link: PeerLink, host: HostId, out: &mut dyn LinkOutput) {
         let mut frame = Vec::new();
         Frame::Ask(Ask { interests: vec![host], link_states: Vec::new() }).encode(&mut frame);
-        self.send(now, link, Channel::Control, &frame, out);
+        self.send(now, link, FrameClass::Control, &frame, out);
     }
 
     /// Learns a link state that a neighbour has sent.
@@ -348,6 +350,7 @@ impl Net {
                 return Some(NetEvent::InterestChanged { host });
             }
             InterestOutcome::Known => {}
+            InterestOutcome::TooMany => self.stats.interests_refused += 1,
             InterestOutcome::Lacking => self.ask_for_interest(io.now, link, host, io.out),
         }
         None
@@ -440,6 +443,7 @@ mod tests {
             interest_max: 256,
             expects_peers: true,
             links_wanted: 0,
+            release_mark: usize::MAX,
             young_for: Duration::from_secs(1),
             examined_kinds: &[],
         };
@@ -452,7 +456,7 @@ mod tests {
             best_effort: 0,
         };
         let mut net = Net::new(now, identity, false, config);
-        net.peers.insert(Peer::new(now, LINK, true, None));
+        net.peers.insert(Peer::new(now, LINK, true, None, usize::MAX));
         let who = PeerIdentity {
             host: HostId::new(2 << 8),
             incarnation: 1,

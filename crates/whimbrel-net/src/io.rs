@@ -51,6 +51,7 @@ pub struct Io<'a> {
     pub now: Time,
     /// The receiver of its effects.
     pub out: &'a mut dyn LinkOutput,
-    /// The replicated maps, by their numbers; at most [`MAPS_MAX`](crate::registry::MAPS_MAX).
+    /// The replicated maps, by their numbers, the same at each step; at most
+    /// [`MAPS_MAX`](crate::registry::MAPS_MAX).
     pub maps: &'a [&'a dyn Replicated],
 }

@@ -11,7 +11,8 @@ use crate::forward::FrameBuffers;
 use crate::interest::others::{Interests, KnownInterest};
 use crate::interest::own::{InterestChange, OwnInterest};
 use crate::io::LinkOutput;
-use crate::link::peers::{Peer, Peers};
+use crate::link::peers::{Peer, Peers, UNSENT_LITTLE};
+use crate::link::queue::FrameClass;
 use crate::route::Routes;
 use crate::stats::NetStats;
 use crate::topology::joining::Joining;
@@ -39,6 +40,9 @@ pub struct Config {
     /// The number of links up to which the broker asks for further ones, to brokers that it learns
     /// of.
     pub links_wanted: usize,
+    /// Unsent bytes of the driver on a channel from which on frames wait in front of it, by class;
+    /// above [`UNSENT_LITTLE`]. `usize::MAX`: they never wait.
+    pub release_mark: usize,
     /// The longest time that a broker which has just started counts as young.
     pub young_for: Duration,
     /// Kinds of messages between other brokers that are examined here, see
@@ -121,7 +125,7 @@ pub struct Net {
 
 impl Net {
     /// The null form, of a broker that is alone: it has no name and no links, nothing is due, and
-    /// it knows no broker. It takes no input.
+    /// it knows no broker. Its composition hangs up links at once, and gives it no input.
     pub fn alone(host: HostId) -> Net {
         let identity =
             Identity { host, incarnation: 0, deployment: Deployment(0), birth: Tick(0), reliable: 0, best_effort: 0 };
@@ -132,6 +136,7 @@ impl Net {
             interest_max: 0,
             expects_peers: false,
             links_wanted: 0,
+            release_mark: usize::MAX,
             young_for: Duration::ZERO,
             examined_kinds: &[],
         };
@@ -149,7 +154,12 @@ impl Net {
 
     /// Without links. With `is_restored`, the first subscriptions are those of an earlier
     /// incarnation.
+    ///
+    /// # Panics
+    /// When [`Config::release_mark`] is not above [`UNSENT_LITTLE`]: no driver would tell that
+    /// there is room.
     pub fn new(now: Time, identity: Identity, is_restored: bool, config: Config) -> Net {
+        assert!(config.release_mark > UNSENT_LITTLE, "drivers tell of room where more than that was unsent");
         let Identity { host, incarnation, .. } = identity;
         let mut timers = Deadlines::default();
         timers.insert(now, NetDue::Announce);
@@ -190,13 +200,18 @@ impl Net {
         fresh
     }
 
+    /// Sets a timer; in the null form nothing is due.
     pub(crate) fn set_timer(&mut self, at: Time, due: NetDue) {
-        self.timers.insert(at, due);
+        if self.is_open {
+            self.timers.insert(at, due);
+        }
     }
 
     /// Sets a timer unless an earlier one for the same purpose is set; a later one is replaced.
     pub(crate) fn set_once(&mut self, at: Time, due: NetDue) {
-        self.timers.set_once(at, due);
+        if self.is_open {
+            self.timers.set_once(at, due);
+        }
     }
 
     /// The first deadline, with its purpose.
@@ -210,8 +225,13 @@ impl Net {
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.
-    pub fn send(&mut self, now: Time, link: PeerLink, channel: Channel, frame: &[u8], out: &mut dyn LinkOutput) {
-        self.carrier(now).send(link, channel, frame, out);
+    pub fn send(&mut self, now: Time, link: PeerLink, class: FrameClass, frame: &[u8], out: &mut dyn LinkOutput) {
+        self.carrier(now).send(link, class, frame, out);
+    }
+
+    /// Sends a datagram to a neighbour: at once, or never.
+    pub(crate) fn send_datagram(&mut self, now: Time, link: PeerLink, frame: &[u8], out: &mut dyn LinkOutput) {
+        self.carrier(now).write(link, Channel::Datagram, frame, out);
     }
 
     /// The host number of this broker.

@@ -13,6 +13,7 @@ use crate::event::NetEvent;
 use crate::forward::nack::HOPS_MAX;
 use crate::io::{Io, LinkOutput};
 use crate::link::peers::{Peer, UNSENT_LITTLE};
+use crate::link::queue::FrameClass;
 use crate::{Channel, Net};
 
 /// Least time between two bulk messages that are added to a link with more than [`UNSENT_LITTLE`]
@@ -117,14 +118,14 @@ impl Net {
         // On a link that is never idle, one bulk message per interval is sent nevertheless.
         let has_room = |peer: &&mut Peer| {
             let is_due = now.since(peer.bulk_at) >= BULK_EVERY && peer.has_room(Channel::BestEffort);
-            peer.unsent[Channel::BestEffort as usize] < UNSENT_LITTLE || is_due
+            peer.backlog(Channel::BestEffort) < UNSENT_LITTLE || is_due
         };
         let Some(link) = link else { return false };
         let Some(peer) = self.peers.get_mut(link).filter(has_room) else { return false };
         peer.bulk_at = now;
         let mut frame = Vec::with_capacity(message.body.len() + 64);
         Frame::MessageFrame(*message).encode(&mut frame);
-        self.send(now, link, Channel::BestEffort, &frame, out);
+        self.send(now, link, FrameClass::Bulk, &frame, out);
         true
     }
 
@@ -135,7 +136,7 @@ impl Net {
         let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
         let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));
         if let Some(link) = link {
-            self.send(now, link, Channel::Control, frame, out);
+            self.send(now, link, FrameClass::Control, frame, out);
         }
         link.is_some()
     }

@@ -36,7 +36,7 @@ pub struct NetStats {
     pub interest_versions: u64,
     /// Interests of other brokers that were new.
     pub interests_learned: u64,
-    /// Interests of brokers that are not known.
+    /// Interests of brokers that are not known, or with more entries than a frame has.
     pub interests_refused: u64,
     /// Events of this broker that other brokers wanted.
     pub events_forwarded: u64,
@@ -62,9 +62,11 @@ pub struct NetStats {
     pub nacks_merged: u64,
     /// Events that were sent again.
     pub events_answered: u64,
+    /// Times that an entry of a map was not told, as it fits no frame.
+    pub entries_too_large: u64,
     /// Messages that were sent from here.
     pub messages_out: u64,
-    /// Messages for which there was no path or no room; they are sent again.
+    /// Messages for which there was no path or no room; the sender may repeat them.
     pub messages_unsent: u64,
     /// Messages for this broker.
     pub messages_in: u64,

@@ -397,8 +397,7 @@ impl Broker {
             blocked.retain(|blocked| detached.has(blocked.pubend));
         }
         blocked.push(BlockedStream { pubend: event.pubend, after, until, is_over: false });
-        let overlay = &mut self.overlay;
-        overlay.block_until(until, (number, id));
+        self.overlay.block_until(until, (number, id));
     }
 
     /// Continues streams that have waited for predecessors for long enough, or need not wait any
@@ -417,8 +416,7 @@ impl Broker {
             let is_missing = |after: &EventId| cursor.position_in(catch_up, after.pubend) < after.tick;
             let may_come = after.iter().filter(is_missing).any(|after| self.may_come(now, after.pubend.host()));
             if until <= now || !may_come {
-                let overlay = &mut self.overlay;
-                overlay.stats.order_breaks += u64::from(!is_met);
+                self.overlay.stats.order_breaks += u64::from(!is_met);
                 if let Some(blocked) =
                     self.cursors.durable_mut(id).and_then(|durable| durable.remote.blocked.get_mut(at))
                 {

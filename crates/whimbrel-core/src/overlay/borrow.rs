@@ -48,8 +48,7 @@ impl Broker {
     /// Asks for the parts of another broker's log that subscriptions wait for, and repeats
     /// questions that were not answered.
     pub(super) fn read_remote(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        overlay.logs.reading.remove(&pubend);
+        self.overlay.logs.reading.remove(&pubend);
         if self.store.remote_reads.is_awaited(pubend) && self.awaits_grant(now, pubend, out) {
             return;
         }
@@ -196,8 +195,7 @@ impl Broker {
             self.rejoin(id, pubend);
         }
         // The next part is asked for at once, not when this question would have been repeated.
-        let overlay = &mut self.overlay;
-        overlay.logs.reading.remove(&pubend);
+        self.overlay.logs.reading.remove(&pubend);
         self.read_remote_soon(now, pubend);
     }
 }

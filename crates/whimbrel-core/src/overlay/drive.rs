@@ -195,8 +195,7 @@ impl Broker {
 
     /// Meets the overlay's deadlines that are due.
     pub(crate) fn meet_overlay(&mut self, now: Time, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        overlay.net.hold_routes(now);
+        self.overlay.net.hold_routes(now);
         for _ in 0..DUE_SLICE {
             let overlay = &mut self.overlay;
             if overlay.is_net_first() {
@@ -235,10 +234,9 @@ impl Broker {
         (message, is_bulk): (&BrokerMessage<'_>, bool),
         out: &mut dyn Output,
     ) -> bool {
-        let overlay = &mut self.overlay;
         let mut body = Vec::with_capacity(64);
         let kind = message.encode(&mut body);
-        overlay.net.send_to(now, to, MessageContent { kind, body: &body, is_bulk }, out)
+        self.overlay.net.send_to(now, to, MessageContent { kind, body: &body, is_bulk }, out)
     }
 
     /// Handles a message for this broker.

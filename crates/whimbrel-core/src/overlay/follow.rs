@@ -12,8 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_net::PeerLink;
+use whimbrel_net::link::queue::FrameClass;
 use whimbrel_net::topology::LinkState;
-use whimbrel_net::{Channel, PeerLink};
 use whimbrel_wire::{Frame, Hello, PREVIOUS_IDENTITIES_MAX, PreviousIdentities, PreviousIdentity};
 
 use crate::api::Output;
@@ -73,8 +74,7 @@ impl Broker {
     pub(super) fn tell_previous(&mut self, now: Time, link: PeerLink, hello: &Hello<'_>, out: &mut dyn Output) {
         let known = self.streams.of_name(hello.name).map(|(known, _)| known);
         let Some(frame) = previous_frame(hello.host, known.filter(|known| known.host != hello.host)) else { return };
-        let overlay = &mut self.overlay;
-        overlay.net.send(now, link, Channel::Control, &frame, out);
+        self.overlay.net.send(now, link, FrameClass::Control, &frame, out);
     }
 
     /// Tells brokers the previous hosts that they do not name: their neighbours may not have heard
@@ -91,9 +91,8 @@ impl Broker {
             let open = self.streams.of_name(&state.name).filter(is_open);
             frames.extend(previous_frame(state.host, open.map(|(known, _)| known)).map(|frame| (state.host, frame)));
         }
-        let overlay = &mut self.overlay;
         for (to, frame) in frames {
-            overlay.net.send_towards(now, to, &frame, out);
+            self.overlay.net.send_towards(now, to, &frame, out);
         }
     }
 
@@ -285,8 +284,7 @@ impl Broker {
                 remote.knowledge.unlearn_silence();
             }
         }
-        let overlay = &mut self.overlay;
-        overlay.waiting.forget_settled(&self.cursors);
+        self.overlay.waiting.forget_settled(&self.cursors);
     }
 
     /// Ends the wait of a new subscription for hosts that had ended before it.
@@ -361,16 +359,14 @@ impl Broker {
         if !self.overlay.is_open() {
             return Err(NotForgotten::Alone);
         }
-        let overlay = &mut self.overlay;
-        if overlay.net.name() == name {
+        if self.overlay.net.name() == name {
             return Err(NotForgotten::Itself);
         }
         let hosts = self.hosts_of(now, name);
-        let overlay = &mut self.overlay;
         if hosts.is_empty() {
             return Err(NotForgotten::Unknown);
         }
-        if !force && hosts.iter().any(|previous| overlay.net.is_reachable(previous.host)) {
+        if !force && hosts.iter().any(|previous| self.overlay.net.is_reachable(previous.host)) {
             return Err(NotForgotten::Reachable);
         }
         for previous in &hosts {
@@ -382,8 +378,7 @@ impl Broker {
             retired.push(*previous);
             self.write_ended(previous, name, true);
         }
-        let overlay = &mut self.overlay;
-        overlay.net.announce_soon(now);
+        self.overlay.net.announce_soon(now);
         self.announce_ended();
         self.end_retired(now, out);
         Ok(hosts.len())

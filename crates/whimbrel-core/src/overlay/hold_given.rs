@@ -232,8 +232,7 @@ impl Broker {
         (hold_given.record.replicas, hold_given.record.taken_over) = (Vec::new(), Vec::new());
         hold_given.dropped.clear();
         self.write_hold(now, host);
-        let overlay = &mut self.overlay;
-        overlay.stats.holds_forfeited += 1;
+        self.overlay.stats.holds_forfeited += 1;
     }
 
     /// Forfeits the holds of brokers that were not heard of for longer than any session lives.

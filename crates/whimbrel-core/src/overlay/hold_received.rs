@@ -136,8 +136,7 @@ impl Broker {
         if !self.overlay.is_open() {
             return;
         }
-        let overlay = &mut self.overlay;
-        overlay.logs.received.await_one(cursor, number);
+        self.overlay.logs.received.await_one(cursor, number);
     }
 
     /// Lets all durable subscriptions count on other brokers' logs when these have granted that.
@@ -207,8 +206,7 @@ impl Broker {
             self.resume_without_log(from.host);
         }
         self.count_on(from.host);
-        let overlay = &mut self.overlay;
-        overlay.record_told(&self.streams, from.host);
+        self.overlay.record_told(&self.streams, from.host);
         self.confirm_ready(now, out);
     }
 
@@ -225,8 +223,7 @@ impl Broker {
     /// Lets durable subscriptions count on a broker's log, as far as it has granted a version with
     /// them, and writes that.
     fn count_on(&mut self, host: HostId) {
-        let overlay = &mut self.overlay;
-        let HoldsReceived { of, uncovered, .. } = &mut overlay.logs.received;
+        let HoldsReceived { of, uncovered, .. } = &mut self.overlay.logs.received;
         let Some(hold) = of.get(&host) else { return };
         let is_granted = |version: &Option<u64>| version.is_some_and(|version| version <= hold.version);
         let granted: Vec<(u32, DurableNo)> = uncovered
@@ -256,8 +253,7 @@ impl Broker {
     }
 
     fn forget_uncovered(&mut self, cursor: u32) {
-        let overlay = &mut self.overlay;
-        overlay.logs.received.forget(cursor);
+        self.overlay.logs.received.forget(cursor);
     }
 
     /// Lets a durable subscription count on the log of a stream after this tick, unless it does so
@@ -360,8 +356,7 @@ impl Broker {
         let others: Vec<HostId> = overlay.net.topology().hosts().filter(|host| *host != overlay.net.host()).collect();
         let mut is_granted_any = false;
         for host in others {
-            let overlay = &self.overlay;
-            let hold = overlay.logs.received.of.get(&host);
+            let hold = self.overlay.logs.received.of.get(&host);
             is_granted_any |= hold.is_some_and(|hold| hold.told.is_some());
             let is_granted_nothing = |hold: &HoldReceived| hold.told.is_none() && matches!(hold.version, 0 | u64::MAX);
             if !is_needed && hold.is_none_or(is_granted_nothing) {
@@ -370,9 +365,8 @@ impl Broker {
             let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), is_needed)).collect();
             self.report_to(now, host, streams, out);
         }
-        let overlay = &mut self.overlay;
         if is_needed || is_granted_any {
-            overlay.report_at(now + REPORT_EVERY);
+            self.overlay.report_at(now + REPORT_EVERY);
         }
     }
 

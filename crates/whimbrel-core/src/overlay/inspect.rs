@@ -15,6 +15,7 @@ use core::time::Duration;
 use whimbrel_event::{EventId, HostId, LatencyHistogram, Tick, Time};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::{LinkCounters, Peer};
+use whimbrel_net::link::queue::{FrameClass, Occupancy};
 use whimbrel_net::topology::{LinkState, Neighbour};
 use whimbrel_net::traces::TraceStep;
 
@@ -49,6 +50,8 @@ pub struct LinkInfo {
     pub ahead: i64,
     /// Unsent bytes, of all channels with more than [`super::UNSENT_LITTLE`].
     pub unsent: usize,
+    /// What waits in front of the driver, by class.
+    pub queued: [Occupancy; FrameClass::ALL.len()],
     /// Frames, bytes and events that went over the link.
     pub counters: LinkCounters,
     /// Age of events when they arrived over the link, since their broker accepted them. Events that
@@ -163,7 +166,6 @@ impl Broker {
 
     /// The links that are up.
     pub fn links(&self) -> Vec<LinkInfo> {
-        let overlay = &self.overlay;
         let info = |peer: &Peer| {
             let who = peer.who.as_ref().expect("it is up");
             LinkInfo {
@@ -175,12 +177,13 @@ impl Broker {
                 loss: peer.estimate.loss_permille(),
                 ahead: who.ahead,
                 unsent: peer.unsent(),
+                queued: peer.queued(),
                 counters: peer.counters,
                 latency: peer.latency,
                 link: peer.link,
             }
         };
-        overlay.net.neighbours().map(info).collect()
+        self.overlay.net.neighbours().map(info).collect()
     }
 
     /// The brokers of the overlay, this one included, in the order of their hosts.
@@ -286,8 +289,7 @@ impl Broker {
         if !self.overlay.is_open() {
             return Vec::new();
         }
-        let overlay = &self.overlay;
-        let mut sizes = overlay.sizes();
+        let mut sizes = self.overlay.sizes();
         let (entries, bytes) = self.streams.size();
         sizes.push(OverlaySize { what: "streams", entries, bytes });
         let (entries, bytes) = self.cursors.size(self.store.bases.all());
@@ -363,10 +365,10 @@ impl Broker {
     /// knows nothing.
     pub fn trace(&mut self, event: EventId) -> String {
         let mut text = String::new();
-        let why = self.why(event);
         if !self.overlay.is_open() {
             return text;
         }
+        let why = self.why(event);
         let overlay = &self.overlay;
         let mut first = None;
         for note in overlay.net.trace_of(event) {

@@ -117,8 +117,7 @@ impl Broker {
     pub(super) fn read_asked(&mut self, now: Time, from: Sender, ask: &ReadAsk<'_>) {
         let own = usize::from(ask.pubend.index());
         let is_own = ask.pubend.host() == self.streams.logged().host() && own < OWN && self.has_log();
-        let overlay = &mut self.overlay;
-        let questions = &overlay.logs.lending.questions;
+        let questions = &self.overlay.logs.lending.questions;
         let of_asker = questions.iter().filter(|question| question.from == from.host);
         let is_known = of_asker.clone().any(|question| question.number == ask.number);
         if is_known || !is_own || of_asker.count() >= QUESTIONS_EACH || questions.len() >= QUESTIONS_MAX {
@@ -175,13 +174,11 @@ impl Broker {
 
     /// Gives each question a turn: one part of the log is examined, or the answer is sent.
     pub(super) fn lend(&mut self, now: Time, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        overlay.logs.lending.is_due = false;
+        self.overlay.logs.lending.is_due = false;
         let mut is_stuck = false;
         let mut has_more = false;
-        for _ in 0..overlay.logs.lending.questions.len() {
-            let overlay = &mut self.overlay;
-            let Some(mut question) = overlay.logs.lending.questions.pop_front() else { break };
+        for _ in 0..self.overlay.logs.lending.questions.len() {
+            let Some(mut question) = self.overlay.logs.lending.questions.pop_front() else { break };
             if !question.is_read {
                 has_more |= self.read_for(&mut question);
             }
@@ -238,8 +235,7 @@ impl Broker {
         question.at = end;
         let looked_at = question.take(&events);
         question.is_read = question.at >= question.upto || question.is_full();
-        let overlay = &mut self.overlay;
-        overlay.stats.events_looked_at += looked_at as u64;
+        self.overlay.stats.events_looked_at += looked_at as u64;
         !question.is_read
     }
 

@@ -59,6 +59,7 @@ pub use whimbrel_net::interest::reduce::INTEREST_MAX;
 pub use whimbrel_net::link::peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER, UNSENT_LITTLE,
 };
+pub use whimbrel_net::link::queue::{FrameClass, Occupancy};
 pub use whimbrel_net::registry::KEYS_PENDING_MAX;
 pub use whimbrel_wire::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 
@@ -79,8 +80,9 @@ pub struct OverlayConfig {
     pub version: Box<str>,
     /// Addresses where other brokers reach it, `ADDRESS:PORT`, best first; at most 4.
     pub addresses: Vec<Box<str>>,
-    /// Most entries of the interest that the broker announces, at least [`reduce::INTEREST_LEAST`];
-    /// usually [`reduce::INTEREST_MAX`].
+    /// Most entries of the interest that the broker announces, at least
+    /// [`INTEREST_LEAST`](whimbrel_net::interest::reduce::INTEREST_LEAST); usually
+    /// [`INTEREST_MAX`].
     pub interest_max: usize,
     /// Links to other brokers are expected: until the first one has been up, the broker names
     /// [`ALL_OTHERS`] in the answer to a SUBSCRIBE.
@@ -214,6 +216,8 @@ impl OverlayConfig {
             interest_max: self.interest_max,
             expects_peers: self.expects_peers,
             links_wanted: self.links_wanted,
+            // What waits is not sorted yet: the driver takes everything at once.
+            release_mark: usize::MAX,
             young_for: CONFIRM_MAX,
             examined_kinds: &[BrokerMessage::READ_ASK, BrokerMessage::READ_TOLD],
         }

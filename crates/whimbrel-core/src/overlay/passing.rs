@@ -246,8 +246,7 @@ impl Broker {
     }
 
     fn send_on(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
-        let overlay = &mut self.overlay;
-        overlay.net.pass_on_message(now, message, out)
+        self.overlay.net.pass_on_message(now, message, out)
     }
 
     /// Answers a question, of this broker or another one, from a kept answer; or lets it wait for
@@ -340,8 +339,7 @@ impl Broker {
         (told, body): (&ReadTold<'_>, &[u8]),
         out: &mut dyn Output,
     ) {
-        let overlay = &mut self.overlay;
-        for WaitingQuestion { by, hops, body, .. } in overlay.logs.passing.keep(now, to, log, (told, body)) {
+        for WaitingQuestion { by, hops, body, .. } in self.overlay.logs.passing.keep(now, to, log, (told, body)) {
             if let Ok(BrokerMessage::ReadAsk(ask)) = BrokerMessage::decode(BrokerMessage::READ_ASK, &body) {
                 self.pass_question(now, (by, hops, false), &ask, out);
             }

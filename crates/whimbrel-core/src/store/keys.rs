@@ -45,7 +45,8 @@ pub(crate) enum Key<'a> {
     Part(DurableNo, HostId),
     /// Where all other brokers' streams stood at a moment; [`super::position_base::PositionBase`].
     PositionBase(BaseNo),
-    /// A delivery with its tag, at [`Qos::ExactlyOnce`]; [`super::Flight`].
+    /// A delivery with its tag, at [`ExactlyOnce`](whimbrel_event::Qos::ExactlyOnce);
+    /// [`super::Flight`].
     InFlight(SessionNo, u16),
     /// A publish that its client has not released; the value is empty.
     Unreleased(SessionNo, u16),

@@ -262,7 +262,7 @@ impl Overlay {
             let previous = core::mem::replace(&mut destination.last[own], id.tick);
             destination.gets_best_effort |= id.pubend.reliability() == Reliability::BestEffort;
             dests.push((destination.host, Dest { tag: destination.tag, previous }));
-            self.is_quiet_after(now, *number);
+            self.put_off_silence(now, *number);
         }
         // Sets of destinations are known in this order.
         dests.sort_unstable_by_key(|(host, _)| *host);

@@ -109,8 +109,7 @@ impl Broker {
                     let retain = remote.retained.remove(&tick);
                     let route = self.router.route(event.topic()).expect("the topic has been checked");
                     let matched = self.pass(now, route, &mut Publication::of(&event, 0), retain, out);
-                    let overlay = &mut self.overlay;
-                    overlay.stats.events_unwanted += u64::from(!matched);
+                    self.overlay.stats.events_unwanted += u64::from(!matched);
                 }
                 Passed::Lost { after, upto } => {
                     self.moved(pubend, upto);
@@ -148,8 +147,7 @@ impl Broker {
     /// Sets subscriptions that begin now, and have not been answered, to the begin of a stream:
     /// they have missed nothing of it.
     pub(crate) fn begin_unanswered(&mut self, pubend: PubendId, begin: Tick) {
-        let overlay = &self.overlay;
-        for (index, filter) in overlay.waiting.new_ones() {
+        for (index, filter) in self.overlay.waiting.new_ones() {
             if let Some(cursor) = self.router.cursor_of(index, filter) {
                 self.cursors.get_mut(cursor).ahead.advance(pubend, begin);
             }
@@ -292,8 +290,7 @@ impl Broker {
             self.silence_of(now, pubend, (silence.version, part), out);
             self.overlay.check_holes(now, pubend, &mut self.streams);
         }
-        let overlay = &mut self.overlay;
-        overlay.record_told(&self.streams, silence.from);
+        self.overlay.record_told(&self.streams, silence.from);
         self.confirm_ready(now, out);
     }
 
@@ -331,8 +328,7 @@ impl Broker {
         let Some(remote) = self.streams.remote(pubend) else { return };
         let is_more = remote.told < version;
         (remote.told, remote.since) = (version, part.since);
-        let overlay = &mut self.overlay;
-        overlay.waiting.record_told_more(is_more);
+        self.overlay.waiting.record_told_more(is_more);
         if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };
             self.learn_of(now, (pubend, after, part.upto), what, out);

@@ -40,7 +40,7 @@ fn after(pause: Duration, is_few: bool) -> Duration {
 
 impl Overlay {
     /// Puts off silence for a destination, as an event is on its path.
-    pub(crate) fn is_quiet_after(&mut self, now: Time, number: u32) {
+    pub(crate) fn put_off_silence(&mut self, now: Time, number: u32) {
         let destination = self.destinations.get_mut(number).expect("it is served");
         destination.sent_at = now;
         destination.pause = QUIET_GRACE;

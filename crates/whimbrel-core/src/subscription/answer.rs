@@ -104,8 +104,7 @@ impl Broker {
     pub(crate) fn confirm_ready(&mut self, now: Time, out: &mut dyn Output) {
         self.end_gaps();
         self.answer_ends(now, out);
-        let overlay = &mut self.overlay;
-        if !overlay.waiting.sharing.is_empty() {
+        if !self.overlay.waiting.sharing.is_empty() {
             self.confirm_shares(now, out);
         }
         let overlay = &mut self.overlay;
@@ -216,8 +215,7 @@ impl Broker {
             let begins = (request.wants_token() && is_there).then(|| self.begins(now, index, &request.view()));
             answered.results.push(result.clone().map(|granted| Granted { begins, ..granted }));
         }
-        let overlay = &mut self.overlay;
-        overlay.net.record_answered(now);
+        self.overlay.net.record_answered(now);
         out.subscribed(whom.link, tag, &answered.results, &answered.pending);
         for Made { request, is_new, result } in &made {
             if request.reads_retained(*is_new) && result.is_ok() {
@@ -263,8 +261,7 @@ impl Broker {
 
     /// Answers the requests whose homes have answered, or whose time is over.
     pub(crate) fn confirm_shares(&mut self, now: Time, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        for entry in core::mem::take(&mut overlay.waiting.sharing) {
+        for entry in core::mem::take(&mut self.overlay.waiting.sharing) {
             let is_copied = self.is_copied(now, entry.what.session(), entry.copied);
             if entry.due > now && (self.waits_for_home(&entry.what) || !is_copied) {
                 self.overlay.waiting.sharing.push(entry);

@@ -1,5 +1,6 @@
 //! The states of a SUBSCRIBE or UNSUBSCRIBE. Each is a value that one step makes and the next one
-//! takes: nothing refers to an earlier state. Only this folder reads what is in them.
+//! takes: nothing refers to an earlier state. Their fields are read in this folder only, but for
+//! `LoggedFrom`.
 //!
 //! ```text
 //! Asked ──write──▶ Written ──make──▶ InForce ──answer──▶ Answered

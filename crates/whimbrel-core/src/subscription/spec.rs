@@ -35,7 +35,7 @@ impl Durability {
 /// The options that a subscription has for as long as it exists: asked for by the client, granted,
 /// written with its record, and carried with its session to another broker.
 ///
-/// An option is named here, in [`super::codec`], and where it takes effect; all else passes the
+/// An option is named here, in the codec beside, and where it takes effect; all else passes the
 /// struct on as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SubscriptionSpec {

@@ -229,13 +229,13 @@ pub trait Output {
     /// The client of a connection acknowledges the delivery with that tag for good, or refuses it.
     /// There may be no such delivery.
     fn settled(&mut self, _now: Time, _conn: ConnId, _tag: u16, _is_refused: bool) {}
-    /// As [`whimbrel_core::Output::peer_bytes`].
+    /// As [`whimbrel_core::LinkOutput::peer_bytes`].
     fn peer_bytes(&mut self, _link: PeerLink, _channel: Channel, _bytes: &[u8]) -> usize {
         0
     }
-    /// As [`whimbrel_core::Output::peer_hang_up`].
+    /// As [`whimbrel_core::LinkOutput::peer_hang_up`].
     fn peer_hang_up(&mut self, _link: PeerLink, _why: HangUp) {}
-    /// As [`whimbrel_core::Output::peer_dial`].
+    /// As [`whimbrel_core::LinkOutput::peer_dial`].
     fn peer_dial(&mut self, _name: &str, _address: &str) {}
     /// As [`whimbrel_core::Output::copy_used`].
     fn copy_used(&mut self, _client: &str, _age: Duration) {}

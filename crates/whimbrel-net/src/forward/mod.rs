@@ -12,7 +12,8 @@ use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Frame, Part, Repairers, Silence, Subtree, TreeWriter, compact};
 
 use crate::io::{Hop, LinkOutput};
-use crate::link::peers::Peers;
+use crate::link::peers::{Peer, Peers};
+use crate::link::queue::{FrameClass, Waiting, WaitingEvent};
 use crate::route::{Tree, TreeNode};
 use crate::stats::NetStats;
 use crate::traces::{TraceStep, Traces};
@@ -60,11 +61,29 @@ pub struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// The channel for events of the stream's reliability.
-    fn channel(&self) -> Channel {
+    /// The class for events of the stream's reliability.
+    fn class(&self) -> FrameClass {
         match self.id.pubend.reliability() {
-            Reliability::Reliable => Channel::Reliable,
-            Reliability::BestEffort => Channel::BestEffort,
+            Reliability::Reliable => FrameClass::Reliable,
+            Reliability::BestEffort => FrameClass::BestEffort,
+        }
+    }
+
+    /// Its parts, kept while it waits for a driver.
+    fn waiting(&self, now: Time, tree: &[u8], default_previous: Tick) -> WaitingEvent {
+        let Sending { id, age_us, answer, retain, repairers, event } = *self;
+        let (tree, event) = (tree.into(), event.into());
+        WaitingEvent { id, age_us, since: now, answer, retain, repairers, tree, default_previous, event }
+    }
+
+    fn of_waiting(now: Time, waiting: &WaitingEvent) -> Sending<'_> {
+        Sending {
+            id: waiting.id,
+            age_us: waiting.age_us_at(now),
+            answer: waiting.answer,
+            retain: waiting.retain,
+            repairers: waiting.repairers,
+            event: &waiting.event,
         }
     }
 
@@ -243,7 +262,7 @@ impl Net {
             let mut frame = Vec::with_capacity(128);
             Frame::Silence(silence).encode(&mut frame);
             self.stats.silences_out += 1;
-            self.send(now, link, channel, &frame, out);
+            self.send(now, link, FrameClass::of_silence(channel), &frame, out);
         }
     }
 
@@ -304,28 +323,71 @@ impl Carrier<'_> {
         default: Tick,
         out: &mut dyn LinkOutput,
     ) {
-        let channel = sending.channel();
+        let class = sending.class();
+        let channel = class.channel();
         let peer = self.peers.get_mut(link).expect("the link is up");
-        let to = peer.host().expect("who is there has said hello");
         if !peer.has_room(channel) {
             peer.counters.events_held_back += 1;
+            let to = peer.host().expect("who is there has said hello");
             self.traffic.traces.record(self.now, sending.id, TraceStep::HeldBack(to));
             return;
         }
         peer.counters.events_out += 1;
+        if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
+            return peer.queue.push(class, Waiting::Event(Box::new(sending.waiting(self.now, tree, default))));
+        }
+        self.write_event(link, sending, tree, default, out);
+    }
+
+    /// Gives an event to the driver.
+    fn write_event(
+        &mut self,
+        link: PeerLink,
+        sending: &Sending<'_>,
+        tree: &[u8],
+        default: Tick,
+        out: &mut dyn LinkOutput,
+    ) {
+        let to = self.peers.get(link).and_then(Peer::host).expect("who is there has said hello");
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();
         sending.header(tree, default).encode_header(sending.event.len(), &mut frame);
         self.stats.header_bytes += frame.len() as u64;
         frame.extend_from_slice(sending.event);
-        self.send(link, channel, &frame, out);
+        self.write(link, sending.class().channel(), &frame, out);
         self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
         tell_hop(sending, Hop::Sent { to, is_answer: sending.answer }, out);
         self.traffic.frame = frame;
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.
-    pub(crate) fn send(&mut self, link: PeerLink, channel: Channel, frame: &[u8], out: &mut dyn LinkOutput) {
+    pub(crate) fn send(&mut self, link: PeerLink, class: FrameClass, frame: &[u8], out: &mut dyn LinkOutput) {
+        let Some(peer) = self.peers.get_mut(link) else { return };
+        let channel = class.channel();
+        if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
+            return peer.queue.push(class, Waiting::Frame(frame.into()));
+        }
+        self.write(link, channel, frame, out);
+    }
+
+    /// Gives the driver what has waited for a channel, as far as it has room.
+    pub(crate) fn release(&mut self, link: PeerLink, channel: Channel, out: &mut dyn LinkOutput) {
+        // Bounded by what waits: each turn takes one.
+        while let Some(peer) = self.peers.get_mut(link)
+            && let Some(waiting) = peer.queue.release(channel, peer.unsent[channel as usize])
+        {
+            match waiting {
+                Waiting::Frame(frame) => self.write(link, channel, &frame, out),
+                Waiting::Event(event) => {
+                    let sending = Sending::of_waiting(self.now, &event);
+                    self.write_event(link, &sending, &event.tree, event.default_previous, out);
+                }
+            }
+        }
+    }
+
+    /// Gives a frame to the driver; nothing if the link is gone.
+    pub(crate) fn write(&mut self, link: PeerLink, channel: Channel, frame: &[u8], out: &mut dyn LinkOutput) {
         let Some(peer) = self.peers.get_mut(link) else { return };
         let unsent = out.peer_bytes(link, channel, frame);
         peer.counters.frames_out += 1;

@@ -15,6 +15,7 @@ use super::Sending;
 use crate::event::NetEvent;
 use crate::interest::own::tag_of;
 use crate::io::{Io, LinkOutput};
+use crate::link::queue::FrameClass;
 use crate::{Channel, Net, PeerLink};
 
 /// Most links that a nack, a message or a list of ended hosts goes over: brokers that disagree
@@ -105,7 +106,7 @@ impl Net {
         }
         let mut frame = Vec::with_capacity(64);
         Frame::Nack(nack.clone()).encode(&mut frame);
-        self.send(now, link, Channel::Control, &frame, out);
+        self.send(now, link, FrameClass::Control, &frame, out);
     }
 
     /// Answers a nack with events that have passed through here lately. The ranges that stay in it

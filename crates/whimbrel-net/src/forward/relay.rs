@@ -9,6 +9,7 @@ use whimbrel_wire::{EventFrame, Frame, Silence, Subtree, TreeReader};
 use super::{Sending, tell_hop};
 use crate::event::NetEvent;
 use crate::io::{Hop, Io, LinkOutput};
+use crate::link::queue::FrameClass;
 use crate::traces::TraceStep;
 use crate::{Channel, Net, PeerLink};
 
@@ -95,6 +96,6 @@ impl Net {
         let silence = Silence { target_tree: &tree, ..silence.clone() };
         let mut frame = Vec::with_capacity(128);
         Frame::Silence(silence).encode(&mut frame);
-        self.send(now, link, channel, &frame, out);
+        self.send(now, link, FrameClass::of_silence(channel), &frame, out);
     }
 }

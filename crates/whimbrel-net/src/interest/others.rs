@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{InterestEntry, InterestUpdate};
+use whimbrel_wire::{InterestEntry, InterestUpdate, LIST_MAX};
 
 /// An interest whose first subscription was not yet answered when it was announced still counts as
 /// unanswered for this time while it is passed on.
@@ -103,6 +103,8 @@ pub enum InterestOutcome {
     Known,
     /// The version that it builds on is not known.
     Lacking,
+    /// It would have more entries than a frame, with which it could not be passed on.
+    TooMany,
 }
 
 impl KnownInterest {
@@ -154,6 +156,9 @@ impl Interests {
             }
             Some(base) if version == (update.incarnation, base) => {
                 let delta = Delta { base, removed: update.removed.clone(), added };
+                if known.entries.len() + delta.added.len() > LIST_MAX + delta.removed.len() {
+                    return InterestOutcome::TooMany;
+                }
                 apply(&mut known.entries, &delta);
                 known.delta = Some(delta);
             }

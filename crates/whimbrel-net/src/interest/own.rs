@@ -25,8 +25,12 @@ pub const INTEREST_EVERY: Duration = Duration::from_millis(50);
 pub const EVERY_BROKER: Duration = Duration::from_millis(5);
 
 /// Bytes of all filters and selectors of durable subscriptions together, and likewise of the
-/// others. Roots with `$` are few, see [`super::reduce::SYSTEM_ROOTS_MAX`], but may be 64 KiB long.
+/// others; beyond that they become one entry for all topics and one for each first level with `$`,
+/// of which there are few, see [`super::reduce::SYSTEM_ROOTS_MAX`]. Three such lists fit a frame.
 pub const INTEREST_BYTES_MAX: usize = 512 << 10;
+
+/// The lists of entries that are told, each reduced to a third of what a frame may have.
+const LISTS: usize = 3;
 
 /// Shift from an incarnation, nanoseconds, to its first version: there is room for one version per
 /// 1.05 ms between the starts of two incarnations.
@@ -219,22 +223,48 @@ impl OwnInterest {
         }
     }
 
-    /// Makes a new version of the changes, if other brokers have to know of them.
-    pub fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
-        let lists = if self.repliers.is_empty() { 2 } else { 3 };
-        let bound = bound.min(whimbrel_wire::LIST_MAX / lists);
+    /// The entries that other brokers are to be told: those of what is wanted, those of what
+    /// durable subscriptions want, and of the latter those once more that repliers want. Marks
+    /// never widen anything: an entry is marked if something that repliers want may be under it.
+    fn wanted(&mut self, bound: usize) -> Vec<InterestValue> {
+        let bound = bound.min(whimbrel_wire::LIST_MAX / LISTS);
         let entry = |entry: &ReducedEntry, durable| InterestValue {
             filter: entry.filter.clone(),
             selector: entry.selector.as_ref().map(|selector| selector.to_string().into()),
             durable,
             replier: false,
         };
-        let mut wanted = bounded(self.reduction.reduced(bound, &Even).iter().map(|one| entry(one, false)).collect());
         let is_durable = !self.is_forgetful;
-        wanted.extend(bounded(self.durable.reduced(bound, &Even).iter().map(|one| entry(one, is_durable)).collect()));
-        let repliers =
-            self.repliers.reduced(bound, &Even).iter().map(|one| InterestValue { replier: true, ..entry(one, false) });
-        wanted.extend(bounded(repliers.collect()));
+        let mut wanted = bounded(self.reduction.reduced(bound, &Even).iter().map(|one| entry(one, false)).collect());
+        let durable = bounded(self.durable.reduced(bound, &Even).iter().map(|one| entry(one, is_durable)).collect());
+        if !self.repliers.is_empty() {
+            let repliers = self.repliers.reduced(bound, &Even);
+            let is_of_replier = |entry: &InterestValue| {
+                let topics = TopicFilter::checked(&entry.filter);
+                repliers.iter().any(|one| TopicFilter::checked(&one.filter).intersects(topics))
+            };
+            wanted.iter_mut().for_each(|one| one.replier = is_of_replier(one));
+            let beside = durable.iter().filter(|one| is_of_replier(one));
+            wanted.extend(beside.map(|one| InterestValue { durable: false, replier: true, ..one.clone() }));
+        }
+        wanted.extend(durable);
+        wanted
+    }
+
+    /// The next number of an entry; numbers in use are skipped.
+    fn take_number(&mut self) -> u32 {
+        loop {
+            self.next_number = self.next_number.wrapping_add(1) & !REPLIER_NUMBER;
+            let is_free = |number| !self.told.contains_key(&number);
+            if is_free(self.next_number) && is_free(self.next_number | REPLIER_NUMBER) {
+                return self.next_number;
+            }
+        }
+    }
+
+    /// Makes a new version of the changes, if other brokers have to know of them.
+    pub fn renew(&mut self, now: Time, bound: usize) -> Option<Delta> {
+        let mut wanted = self.wanted(bound);
         wanted.sort_unstable();
         wanted.dedup_by(|next, first| {
             let is_same =
@@ -250,9 +280,8 @@ impl OwnInterest {
                     gone.remove(id);
                 }
                 None => {
-                    self.next_number = self.next_number.wrapping_add(1) & !REPLIER_NUMBER;
                     let mark = if entry.replier { REPLIER_NUMBER } else { 0 };
-                    delta.added.push((self.next_number | mark, entry));
+                    delta.added.push((self.take_number() | mark, entry));
                 }
             }
         }
@@ -319,6 +348,7 @@ pub fn tag_of(host: HostId, version: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interest::reduce::SYSTEM_ROOT_BYTES_MAX;
 
     fn added(filter: &str, durable: bool, replier: bool) -> AddedInterest {
         AddedInterest { filter: filter.into(), selector: None, durable, replier }
@@ -356,6 +386,62 @@ mod tests {
         let mut own = own((1..).zip([added("a", false, false), added("b", true, false)]));
         let delta = own.renew(Time::ZERO, 256).expect("it is new");
         assert_eq!(delta.added.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    /// The bytes of the frame with the whole interest.
+    fn frame_of(own: &OwnInterest) -> Vec<u8> {
+        let entry = |(id, one): (&u32, &InterestValue)| (*id, one.clone());
+        let told: Vec<(u32, InterestValue)> = own.told.iter().map(entry).collect();
+        let added = told.iter().map(|(id, one)| whimbrel_wire::InterestEntry {
+            id: *id,
+            filter: &one.filter,
+            selector: one.selector.as_deref(),
+            durable: one.durable,
+        });
+        let (host, incarnation, version) = (HostId::new(16), 1, 1);
+        let (base, removed, added, age_ms) = (None, Vec::new(), added.collect(), 0);
+        let update = whimbrel_wire::InterestUpdate { host, incarnation, version, base, removed, added, age_ms };
+        let mut frame = Vec::new();
+        whimbrel_wire::Frame::Interest(update).encode(&mut frame);
+        frame
+    }
+
+    #[test]
+    fn the_longest_first_levels_fit_a_frame_with_marks_on_all_of_them() {
+        let long = |at: usize, len: usize| format!("${at:02}{}", "x".repeat(len - 3));
+        for len in [SYSTEM_ROOT_BYTES_MAX, whimbrel_wire::TOPIC_BYTES_MAX] {
+            let roots: Vec<String> = (0..40).map(|at| long(at, len)).collect();
+            let deeper: Vec<String> =
+                roots.iter().map(|root| format!("{root}/a").chars().take(60_000).collect()).collect();
+            let all = roots.iter().chain(&deeper).enumerate();
+            let mut own = own(all.map(|(at, text)| (at as u64, added(text, at % 2 == 0, true))));
+            own.renew(Time::ZERO, 256);
+            let bytes = frame_of(&own).len();
+            assert!(bytes <= whimbrel_wire::FRAME_BYTES_MAX, "{len}: {bytes}");
+        }
+    }
+
+    /// Plain and durable entries are exact, and all repliers together would not be.
+    #[test]
+    fn marks_make_a_broker_want_nothing_more() {
+        let texts: Vec<String> = (0..300).map(|at| format!("{}/{at}", if at < 150 { "p" } else { "d" })).collect();
+        let changes = texts.iter().enumerate().map(|(at, text)| (at as u64, added(text, at >= 150, true)));
+        let mut own = own(changes);
+        own.renew(Time::ZERO, 256).expect("it is new");
+        assert!(own.entries().all(|entry| texts.iter().any(|text| **text == *entry.filter)), "none is widened");
+        assert_eq!(own.entries().filter(|entry| entry.replier).count(), 300);
+        assert_eq!(own.entries().filter(|entry| entry.durable).count(), 150);
+    }
+
+    #[test]
+    fn a_number_in_use_is_not_given_again() {
+        let mut own = own([(1, added("a", false, false))]);
+        own.renew(Time::ZERO, 256).expect("it is new");
+        own.next_number = 0;
+        own.apply(InterestChange::Added(2, added("b", false, false)));
+        let delta = own.renew(Time::ZERO, 256).expect("it has changed");
+        assert_eq!(delta.added.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2]);
+        assert_eq!(own.entries().count(), 2);
     }
 
     #[test]

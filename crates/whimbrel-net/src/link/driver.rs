@@ -1,4 +1,4 @@
-//! The interface between the core and a driver of links to other brokers.
+//! The interface between the network layer and a driver of links to other brokers.
 
 /// The driver's number for a connection to another broker. Numbers are small, and reused after
 /// [`PeerInput::Closed`].
@@ -54,14 +54,14 @@ pub enum PeerInput<'a> {
         /// The number of bytes that are still unsent.
         unsent: usize,
     },
-    /// The connection is closed. Not reported for a connection that the core has hung up.
+    /// The connection is closed. Not reported for a connection that the network layer has hung up.
     Closed {
         /// The link.
         link: PeerLink,
     },
 }
 
-/// The reason for which the core closes a connection to another broker.
+/// The reason for which the network layer closes a connection to another broker.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum HangUp {
     /// This broker has no overlay.

@@ -6,11 +6,12 @@ use whimbrel_event::Time;
 use whimbrel_wire::{Frame, Hello, VERSION_BYTES_MAX};
 
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
+use super::queue::FrameClass;
 use crate::dispatch::Then;
 use crate::event::NetEvent;
 use crate::io::{Io, LinkOutput};
 use crate::net::{NetDue, REFRESH_EVERY};
-use crate::{Channel, HangUp, Net, PeerLink};
+use crate::{HangUp, Net, PeerLink};
 
 /// The part of a version that is told: at most [`VERSION_BYTES_MAX`] bytes.
 fn beginning(version: &str) -> &str {
@@ -38,11 +39,11 @@ impl Net {
             self.stats.hang_ups[HangUp::TooMany as usize] += 1;
             return out.peer_hang_up(link, HangUp::TooMany);
         }
-        self.peers.insert(Peer::new(now, link, dialed, name));
+        self.peers.insert(Peer::new(now, link, dialed, name, self.config.release_mark));
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();
         self.hello(now).encode(&mut frame);
-        self.send(now, link, Channel::Control, &frame, out);
+        self.send(now, link, FrameClass::Control, &frame, out);
         self.traffic.frame = frame;
         self.set_timer(now + HELLO_WITHIN, NetDue::Probe(link));
     }

@@ -6,5 +6,6 @@ pub mod estimate;
 mod handshake;
 pub mod peers;
 mod probe;
+pub mod queue;
 
 pub use driver::{Channel, HangUp, PeerInput, PeerLink};

@@ -1,4 +1,4 @@
-//! Links to other brokers: hello, probes, and what is unsent on each.
+//! Links to other brokers: the neighbour at the other end, and what is unsent on each.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,6 +7,7 @@ use whimbrel_event::{HostId, LatencyHistogram, Time};
 use whimbrel_wire::Cutter;
 
 use super::estimate::Estimate;
+use super::queue::{FrameClass, LinkQueue, Occupancy};
 use super::{Channel, PeerLink};
 use crate::registry::{MAPS_MAX, MapBacklog};
 
@@ -37,6 +38,15 @@ pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 
 /// The first minor version of the protocol with replicated maps beside the retained messages.
 const MINOR_WITH_MAPS: u8 = 2;
+
+/// Unsent bytes of a channel from which on no more is sent over it.
+pub(crate) fn high_of(channel: Channel) -> usize {
+    match channel {
+        Channel::Control => CONTROL_HIGH,
+        Channel::Reliable => RELIABLE_HIGH,
+        Channel::BestEffort | Channel::Datagram => BEST_EFFORT_HIGH,
+    }
+}
 
 /// The broker at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +137,8 @@ pub struct Peer {
     pub cutters: [Cutter; 3],
     /// Bytes that the driver has not sent; by channel.
     pub unsent: [usize; 4],
+    /// What waits in front of the driver.
+    pub(crate) queue: LinkQueue,
     /// When the last bulk message was sent.
     pub bulk_at: Time,
     /// For each channel, since when more than [`UNSENT_LITTLE`] is unsent on it without any of it
@@ -143,8 +155,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A link whose hello has not come.
-    pub fn new(now: Time, link: PeerLink, dialed: bool, certified: Option<&str>) -> Peer {
+    /// A link whose hello has not come. `mark`: unsent bytes of the driver on a channel from which
+    /// on frames wait in front of it.
+    pub fn new(now: Time, link: PeerLink, dialed: bool, certified: Option<&str>, mark: usize) -> Peer {
         Peer {
             link,
             dialed,
@@ -154,6 +167,7 @@ impl Peer {
             port: 0,
             cutters: Default::default(),
             unsent: [0; 4],
+            queue: LinkQueue::new(mark),
             bulk_at: Time::ZERO,
             stuck_since: [None; 4],
             estimate: Estimate::new(now),
@@ -180,14 +194,21 @@ impl Peer {
         self.unsent.iter().filter(|unsent| **unsent > UNSENT_LITTLE).sum()
     }
 
-    /// Whether an event may be sent on a channel.
+    /// Whether more may be sent on a channel: what the driver has unsent and what waits in front of
+    /// it are below the channel's bound.
     pub fn has_room(&self, channel: Channel) -> bool {
-        let high = match channel {
-            Channel::Control => CONTROL_HIGH,
-            Channel::Reliable => RELIABLE_HIGH,
-            Channel::BestEffort | Channel::Datagram => BEST_EFFORT_HIGH,
-        };
-        self.unsent[channel as usize] < high
+        self.backlog(channel) < high_of(channel)
+    }
+
+    /// Bytes for a channel that have not left: the driver's unsent ones, and those that wait in
+    /// front of it.
+    pub fn backlog(&self, channel: Channel) -> usize {
+        self.unsent[channel as usize] + self.queue.bytes_on(channel)
+    }
+
+    /// What waits in front of the driver, by class.
+    pub fn queued(&self) -> [Occupancy; FrameClass::ALL.len()] {
+        self.queue.occupancy()
     }
 
     /// The longest time that a frame received now was on its way, bounded by the age of the link.
@@ -196,6 +217,12 @@ impl Peer {
             Duration::from_micros(WAY_DELAYS * u64::from(delay)).saturating_add(WAY_REPEATED)
         });
         way.min(now.since(self.opened))
+    }
+
+    /// Whether more waits on the control channel than is sent with a look at room: the neighbour
+    /// has this broker answer, and takes nothing.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.queue.is_overrun(Channel::Control)
     }
 
     /// Whether the neighbour takes nothing, see [`STUCK_AFTER`].

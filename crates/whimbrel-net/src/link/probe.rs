@@ -10,7 +10,7 @@ use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use super::peers::HELLO_WITHIN;
 use crate::io::{Io, LinkOutput};
 use crate::net::NetDue;
-use crate::{Channel, HangUp, Net, PeerLink};
+use crate::{HangUp, Net, PeerLink};
 
 impl Net {
     /// Checks a link for silence and for being stuck, and sends a probe.
@@ -30,13 +30,13 @@ impl Net {
         if peer.estimate.is_silent(now) && !is_excused {
             return self.hang_up(now, link, HangUp::Silent, io.out);
         }
-        if peer.is_stuck(now) {
+        if peer.is_stuck(now) || peer.is_overrun() {
             return self.hang_up(now, link, HangUp::Stuck, io.out);
         }
         let sequence = peer.estimate.sent();
         let mut frame = Vec::with_capacity(16);
         Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
-        self.send(now, link, Channel::Datagram, &frame, io.out);
+        self.send_datagram(now, link, &frame, io.out);
         // Including the timer that waited for the hello: otherwise there would be two probes per
         // interval.
         self.timers.drop_all(NetDue::Probe(link));
@@ -57,7 +57,7 @@ impl Net {
             Frame::Probe(Probe { sequence, sent }) => {
                 let mut echo = Vec::with_capacity(16);
                 Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us: 0 }).encode(&mut echo);
-                self.send(now, link, Channel::Datagram, &echo, out);
+                self.send_datagram(now, link, &echo, out);
             }
             Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us }) => {
                 let Some(peer) = self.peers.get_mut(link) else { return Ok(()) };

@@ -9,11 +9,11 @@ mod map;
 
 use core::time::Duration;
 
-use whimbrel_wire::{Frame, OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+use whimbrel_wire::{FRAME_BYTES_MAX, Frame, OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 
 use crate::event::NetEvent;
 use crate::io::Io;
-use crate::link::peers::CONTROL_HIGH;
+use crate::link::queue::FrameClass;
 use crate::net::NetDue;
 use crate::{Channel, Net, PeerLink};
 
@@ -21,6 +21,9 @@ pub use map::{KEYS_PENDING_MAX, MAPS_MAX, MapBacklog, Replicated, Version, entry
 
 /// Bytes of entries after which a frame ends.
 const REGISTRY_BYTES: usize = 64 << 10;
+
+/// Bytes of the encoded entries of one frame: what else it has takes some ten.
+const ENTRIES_BYTES_MAX: usize = FRAME_BYTES_MAX - 1_024;
 
 /// Most entries of one frame.
 const REGISTRY_ENTRIES: usize = 256;
@@ -75,22 +78,36 @@ impl Net {
     /// Sends one frame of the noted entries. Returns whether there may be more to send.
     fn send_entries(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) -> bool {
         let Some(peer) = self.peers.get_mut(link) else { return false };
-        let is_full = peer.unsent[Channel::Control as usize] >= CONTROL_HIGH;
+        let is_full = !peer.has_room(Channel::Control);
         let is_ready = peer.knows_map(map) && peer.pending.is_compared;
         let backlog = &mut peer.pending.maps[usize::from(map)];
         if is_full || !is_ready || backlog.keys.is_empty() {
             return false;
         }
-        let values = io.maps[usize::from(map)];
+        let Some(values) = io.maps.get(usize::from(map)) else { return false };
         let (mut bytes, mut places) = (Vec::new(), Vec::new());
+        let mut encoded = 0;
         while places.len() < REGISTRY_ENTRIES
             && bytes.len() < REGISTRY_BYTES
             && let Some(key) = backlog.keys.pop_first()
         {
             let Some(version) = values.version(&key) else { continue };
             let begins = bytes.len();
-            let age_ms = values.put_value(io.now, &key, &mut bytes);
-            places.push((key, version, age_ms.map(|_| (begins, bytes.len())), age_ms.unwrap_or(0)));
+            let age = values.put_value(io.now, &key, &mut bytes);
+            let (value, age_ms) = (age.map(|_| &bytes[begins..]), age.unwrap_or(0));
+            encoded += RegistryEntry { key: &key, version, value, age_ms }.encoded_len();
+            if encoded > ENTRIES_BYTES_MAX {
+                bytes.truncate(begins);
+                if !places.is_empty() {
+                    backlog.keys.insert(key);
+                    break;
+                }
+                // It fits no frame: no other broker gets it.
+                encoded = 0;
+                self.stats.entries_too_large += 1;
+                continue;
+            }
+            places.push((key, version, age.map(|_| (begins, bytes.len())), age_ms));
         }
         let entries = places.iter().map(|(key, version, place, age_ms)| RegistryEntry {
             key,
@@ -105,7 +122,7 @@ impl Net {
                 0 => Frame::Registry(registry).encode(&mut frame),
                 _ => Frame::MapEntries(OfMap { map, body: registry }).encode(&mut frame),
             }
-            self.send(io.now, link, Channel::Control, &frame, io.out);
+            self.send(io.now, link, FrameClass::Control, &frame, io.out);
         }
         true
     }
@@ -126,7 +143,7 @@ impl Net {
         if is_telling || !peer.has_room(Channel::Control) {
             return;
         }
-        let hashes = io.maps[usize::from(map)].hashes();
+        let Some(hashes) = io.maps.get(usize::from(map)).map(|map| map.hashes()) else { return };
         let ranges: Vec<(u16, u64)> = (0..).zip(hashes.iter().copied()).filter(|(_, hash)| *hash != 0).collect();
         if ranges.is_empty() {
             return;
@@ -137,7 +154,7 @@ impl Net {
             0 => Frame::RegistryDigest(digest).encode(&mut frame),
             _ => Frame::MapDigest(OfMap { map, body: digest }).encode(&mut frame),
         }
-        self.send(io.now, link, Channel::Control, &frame, io.out);
+        self.send(io.now, link, FrameClass::Control, &frame, io.out);
     }
 
     /// Handles a neighbour's hashes of a map: asks for the ranges that differ.
@@ -163,7 +180,7 @@ impl Net {
             0 => Frame::RegistryAsk(ask).encode(&mut frame),
             _ => Frame::MapAsk(OfMap { map, body: ask }).encode(&mut frame),
         }
-        self.send(io.now, link, Channel::Control, &frame, io.out);
+        self.send(io.now, link, FrameClass::Control, &frame, io.out);
         None
     }
 
@@ -188,8 +205,8 @@ impl Net {
     /// Continues a link's survey by one slice, if there is room to note its keys, and sends what
     /// was found.
     pub(crate) fn survey(&mut self, io: &mut Io<'_>, link: PeerLink, map: u8) {
-        if let Some(peer) = self.peers.get_mut(link) {
-            peer.pending.maps[usize::from(map)].find_keys(io.maps[usize::from(map)], SURVEY_SLICE);
+        if let (Some(peer), Some(keys)) = (self.peers.get_mut(link), io.maps.get(usize::from(map))) {
+            peer.pending.maps[usize::from(map)].find_keys(*keys, SURVEY_SLICE);
         }
         self.pump_map(io, link, map);
     }

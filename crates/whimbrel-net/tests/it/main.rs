@@ -9,6 +9,7 @@ mod joining;
 mod maps;
 mod messages;
 mod paths;
+mod queueing;
 mod reduce;
 mod reduce_traffic;
 mod refusing;

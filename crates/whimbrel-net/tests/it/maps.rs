@@ -122,3 +122,30 @@ fn keys_beyond_those_that_may_be_pending_on_a_full_link_are_compared() {
     assert!(fabric.has_one_map());
     assert_eq!(fabric.node(2).shelves[0].values().len(), keys - 1);
 }
+
+/// Removed keys have no values, and values may have nearly the bytes of a frame.
+#[test]
+fn long_keys_and_large_values_end_a_frame_before_it_is_too_large() {
+    let mut fabric = Fabric::of(2);
+    let wire = fabric.link([0, 1], MILLI);
+    fabric.run(SECOND);
+    fabric.close(wire);
+    fabric.run(MILLI * 10);
+    let keys: Vec<String> = (0..60).map(|number| format!("{number:02}{}", "k".repeat(60_000))).collect();
+    for key in &keys {
+        fabric.put(0, key, Some("value"));
+        fabric.put(0, key, None);
+    }
+    let (little, large) = ("v".repeat(65_000), "w".repeat((2 << 20) - 66_000));
+    fabric.put(0, "a", Some(&little));
+    fabric.put(0, "b", Some(&large));
+    fabric.put(0, "c", Some("after"));
+    fabric.put(0, "no frame has it", Some(&"x".repeat(2 << 20)));
+    fabric.heal(wire);
+    fabric.run(SECOND * 2);
+    let [here, there] = [0, 1].map(|number| &fabric.node(number).shelves[0]);
+    assert_eq!(there.len(), here.len() - 1, "all but one");
+    assert_eq!(there.values().get("b").map(|value| value.len()), Some(large.len()));
+    assert!(fabric.node(0).net.stats().entries_too_large > 0);
+    assert!(fabric.alive().iter().all(|number| fabric.hung_up(*number).is_empty()));
+}

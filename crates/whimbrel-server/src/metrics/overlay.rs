@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use whimbrel_core::HangUp;
-use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges};
+use whimbrel_core::overlay::{FrameClass, LinkInfo, Occupancy, OverlayStats, RoamGauges};
 
 use super::{put, put_family};
 
@@ -17,6 +17,7 @@ type Number = fn(&OverlayStats) -> u64;
 type Gauge = fn(&RoamGauges) -> u64;
 type LinkNumber = fn(&LinkInfo) -> u64;
 type LinkValue = fn(&LinkInfo) -> Option<f64>;
+type QueueNumber = fn(&Occupancy) -> usize;
 
 // tidy: table — a list of counters, each read by its name
 const COUNTERS: &[Row<Number>] = &[
@@ -150,6 +151,9 @@ const COUNTERS: &[Row<Number>] = &[
         "Times that the home of a shared subscription refused members here, as others share with another selector",
         |s| s.shares_refused,
     ),
+    ("whimbrel_overlay_entries_too_large", "Times that a retained message was not told, as it fits no frame", |s| {
+        s.net.entries_too_large
+    }),
     ("whimbrel_overlay_letters_out", "Letters to other brokers that were written", |s| s.net.messages_out),
     ("whimbrel_overlay_letters_unsent", "Letters to other brokers that found no way or no room", |s| {
         s.net.messages_unsent
@@ -203,6 +207,12 @@ const LINK_GAUGES: [Row<LinkValue>; 4] = [
     }),
 ];
 
+/// Gauges of what waits in front of a link's driver, of each class.
+const QUEUE_GAUGES: [Row<QueueNumber>; 2] = [
+    ("whimbrel_link_queued_frames", "Frames that wait in front of a link, by class", |o| o.frames),
+    ("whimbrel_link_queued_bytes", "Bytes that wait in front of a link, by class", |o| o.bytes),
+];
+
 /// Encodes the overlay's counters, and gauges and counters of each link, by the neighbour's name.
 pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[LinkInfo]) -> fmt::Result {
     for (name, help, read) in COUNTERS {
@@ -221,7 +231,25 @@ pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[Li
             }
         }
     }
+    for (name, help, read) in QUEUE_GAUGES {
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (link, class) in links.iter().flat_map(|link| FrameClass::ALL.map(|class| (link, class))) {
+            let labels = [("peer", &*link.name), ("class", class_label(class))];
+            ConstGauge::new(read(&link.queued[class as usize]) as u64).encode(metric.encode_family(&labels)?)?;
+        }
+    }
     Ok(())
+}
+
+/// Label of a class of frames.
+fn class_label(class: FrameClass) -> &'static str {
+    match class {
+        FrameClass::Control => "control",
+        FrameClass::Urgent => "urgent",
+        FrameClass::Reliable => "reliable",
+        FrameClass::BestEffort => "best_effort",
+        FrameClass::Bulk => "bulk",
+    }
 }
 
 /// Label of a reason.

@@ -184,8 +184,7 @@ impl Broker {
     fn wanted_replica(&self, now: Time, index: u32) -> Option<HostId> {
         let session = self.sessions.get(index);
         let place = session.memory.roam.as_deref()?;
-        let overlay = &self.overlay;
-        let roam = &overlay.roam;
+        let roam = &self.overlay.roam;
         let present = place.copied.taken.or(place.copied.sent).map(|(host, _)| host);
         let stays = present.filter(|host| roam.map.has(*host) && now.since(roam.still_since) < STILL);
         stays.or_else(|| self.ranked_replica(index))
@@ -217,8 +216,7 @@ impl Broker {
             place.copied.ranked = ranked;
         }
         let wanted = self.wanted_replica(now, index);
-        let overlay = &self.overlay;
-        let map = &overlay.roam.map;
+        let map = &self.overlay.roam.map;
         let Some(place) = self.sessions.get(index).memory.roam.as_deref() else { return };
         let sent = place.copied.sent.map(|(host, _)| host);
         let is_lost = sent.is_some_and(|host| map.incarnation(host) != old.incarnation(host) && map.has(host));
@@ -248,8 +246,7 @@ impl Broker {
         let mut left = COPY_SLICE.min(self.overlay.roam.copying.changed.len());
         while left > 0 && self.has_page_left() {
             left -= 1;
-            let overlay = &mut self.overlay;
-            let Some(index) = overlay.roam.copying.changed.pop_front() else { break };
+            let Some(index) = self.overlay.roam.copying.changed.pop_front() else { break };
             if let Some(replica) = self.put_copy(now, index, &mut making)
                 && let Some(page) = making.get_mut(&replica)
                 && (page.body.len() + page.principal_bytes >= PAGE_BYTES || page.count() >= PAGE_SESSIONS)
@@ -420,8 +417,7 @@ impl Broker {
         taken: &CopiesTaken<'_>,
         out: &mut dyn Output,
     ) {
-        let overlay = &mut self.overlay;
-        let copying = &mut overlay.roam.copying;
+        let copying = &mut self.overlay.roam.copying;
         if copying.open.get(&taken.page).is_none_or(|open| open.to != from.host) {
             return;
         }

@@ -279,8 +279,7 @@ impl Broker {
             out.copy_used(&session.client_id, given.map_or(Duration::ZERO, |given| now.since(given.since)));
         }
         self.mark_stale_ids(index);
-        let overlay = &mut self.overlay;
-        overlay.stats.sessions_from_copies += 1;
+        self.overlay.stats.sessions_from_copies += 1;
     }
 
     /// The session of the client that is sought.
@@ -395,8 +394,7 @@ impl Broker {
 
     /// Whoever was asked for a session answers.
     pub(in crate::overlay) fn on_moved(&mut self, now: Time, from: Sender, moved: &Moved<'_>, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let host = overlay.net.host();
+        let host = self.overlay.net.host();
         let Some(search) = self.search(moved.number) else { return };
         let SearchStage::Fetching(fetching) = &mut search.stage else { return };
         if fetching.from != from.host {

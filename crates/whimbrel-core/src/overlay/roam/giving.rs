@@ -258,8 +258,7 @@ impl Broker {
         place.given =
             Some(Box::new(GivenSession { to, epoch, since, went: None, asker, is_written: false, body: None }));
         self.record_place(now, index);
-        let overlay = &mut self.overlay;
-        overlay.stats.sessions_went += 1;
+        self.overlay.stats.sessions_went += 1;
         match self.not_durable() {
             Some(last) => self.store.commit_queue.push(last, Wait::Gave { session: index, number }),
             None => self.has_given(now, index, number, out),

@@ -342,8 +342,7 @@ impl Broker {
 
     /// Another broker has told something of its sessions.
     fn record_known(&mut self, host: HostId) {
-        let overlay = &mut self.overlay;
-        overlay.roam.forgotten.remove(&host);
+        self.overlay.roam.forgotten.remove(&host);
     }
 
     /// A session ends: for a while it is known that it did.

@@ -132,8 +132,7 @@ impl Broker {
         place.waits = Waits { is_over: true, since: waits.since, ..Waits::default() };
         let after = place.after.clone();
         let is_met = !after.iter().any(|after| self.lacks(after));
-        let overlay = &mut self.overlay;
-        overlay.stats.order_breaks += u64::from(!is_met);
+        self.overlay.stats.order_breaks += u64::from(!is_met);
         if self.sessions.set_paused(index, Pause::Early, false).is_some() {
             out.resume(link);
         }

@@ -124,10 +124,9 @@ impl Broker {
 
     /// Who can be reached has changed.
     pub(super) fn check_reviews(&mut self, now: Time, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
         let is_review =
             |(number, stage): (u64, &SearchStage)| matches!(stage, SearchStage::Reviewing(_)).then_some(number);
-        let all = overlay.roam.searches.iter().map(|(number, search)| (number, &search.stage));
+        let all = self.overlay.roam.searches.iter().map(|(number, search)| (number, &search.stage));
         let all: Vec<u64> = all.filter_map(is_review).collect();
         for number in all {
             let overlay = &mut self.overlay;
@@ -168,8 +167,7 @@ impl Broker {
         if let Some(index) = self.searched(number).filter(|index| is_unsure && self.is_to_be_attached(number, *index)) {
             self.mark_stale_ids(index);
         }
-        let overlay = &mut self.overlay;
-        let Some(search) = overlay.roam.searches.remove(number) else { return };
+        let Some(search) = self.overlay.roam.searches.remove(number) else { return };
         place.connected_at = search.connected_at;
         let client = search.client;
         let here = self.sessions.find(&client).map(|index| self.sessions.get(index));

@@ -40,8 +40,7 @@ impl Broker {
     /// A client has connected; it is attached when its session is here.
     pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut dyn Output) {
         let (connected_at, is_young) = (now.as_nanos(), self.overlay.awaits_others(now, &self.streams));
-        let overlay = &mut self.overlay;
-        let searches = &mut overlay.roam.searches;
+        let searches = &mut self.overlay.roam.searches;
         if let Some(&number) = searches.by_client.get(client) {
             if arrival.is_none() {
                 return;
@@ -94,8 +93,7 @@ impl Broker {
 
     /// A connection that waits for its session has ended.
     pub(crate) fn stop_seeking(&mut self, now: Time, link: Link) {
-        let overlay = &mut self.overlay;
-        let searches = &mut overlay.roam.searches;
+        let searches = &mut self.overlay.roam.searches;
         let Some(&number) = searches.by_link.get(&link) else { return };
         searches.replace(number, None);
         // What is on its way here already is taken, and what has come is kept, attached to nobody.
@@ -189,14 +187,12 @@ impl Broker {
 
     /// Somebody answers what it knows.
     pub(in crate::overlay) fn on_found(&mut self, now: Time, from: Sender, found: &Found<'_>, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let host = overlay.net.host();
+        let host = self.overlay.net.host();
         self.found(now, (from.host, host), found, out);
     }
 
     fn found(&mut self, now: Time, (from, host): (HostId, HostId), found: &Found<'_>, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let roam = &mut overlay.roam;
+        let roam = &mut self.overlay.roam;
         let clerk = |client: &str| roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
         let Some(search) = roam.searches.get_mut(found.number) else { return };
         let is_clerk = clerk(&search.client) == Some(from);
@@ -262,8 +258,7 @@ impl Broker {
     /// Who can be reached has changed: somebody else may be the clerk, and nobody waits for those
     /// that cannot answer.
     pub(super) fn check_searches(&mut self, now: Time, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let roam = &overlay.roam;
+        let roam = &self.overlay.roam;
         let begins_anew = |search: &Search| match &search.stage {
             SearchStage::Young | SearchStage::Reviewing(_) => false,
             SearchStage::Asking(asked) => {

@@ -92,8 +92,7 @@ impl Broker {
         if !self.overlay.is_open() {
             return None;
         }
-        let overlay = &self.overlay;
-        overlay.roam.copies.get(client)?.void
+        self.overlay.roam.copies.get(client)?.void
     }
 
     /// Somebody asks whether sessions are safe here.
@@ -199,8 +198,7 @@ impl Broker {
 
     /// The own interest has a version that has all sessions which have come.
     pub(crate) fn name_roaming(&mut self, version: u64) {
-        let overlay = &mut self.overlay;
-        for client in core::mem::take(&mut overlay.roam.unnamed) {
+        for client in core::mem::take(&mut self.overlay.roam.unnamed) {
             let Some(index) = self.sessions.find(&client) else { continue };
             if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
                 place.settling = place.settling.map(|known| if known == 0 { version } else { known });
@@ -228,8 +226,7 @@ impl Broker {
                 }
                 continue;
             }
-            let overlay = &mut self.overlay;
-            overlay.roam.copies.remove(claim.client);
+            self.overlay.roam.copies.remove(claim.client);
             self.record_claim(now, claim.client);
         }
     }
@@ -273,8 +270,7 @@ impl Broker {
             if self.waits_for_client(now, claim.client, || Want::outdated(claim.client, known), out) {
                 continue;
             }
-            let overlay = &mut self.overlay;
-            overlay.stats.sessions_outdated += 1;
+            self.overlay.stats.sessions_outdated += 1;
             self.let_go_of_client(now, index, out);
             // It may have ended with its connection.
             let Some(index) = self.sessions.find(claim.client) else { continue };

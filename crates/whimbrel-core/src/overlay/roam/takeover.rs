@@ -244,8 +244,7 @@ impl Broker {
         if !self.overlay.is_open() {
             return Outlook::Safe;
         }
-        let overlay = &self.overlay;
-        let roam = &overlay.roam;
+        let roam = &self.overlay.roam;
         if roam.searches.of_client(client).is_some() || roam.takeover.orphans.contains(client) {
             return Outlook::Unsafe;
         }
@@ -287,8 +286,7 @@ impl Broker {
     /// A session is safe where it is by now: whoever had it and has ended does not need anything
     /// for it.
     pub(super) fn record_taken_over(&mut self, claim: &Claim<'_>) {
-        let overlay = &mut self.overlay;
-        let Roam { copies, takeover, .. } = &mut overlay.roam;
+        let Roam { copies, takeover, .. } = &mut self.overlay.roam;
         let of_copy = copies.get(claim.client).map(|copy| copy.void.map_or(copy.epoch, |(_, epoch)| epoch));
         for one in &mut takeover.taking {
             let Some(elsewhere) = one.clients.get(claim.client) else { continue };

@@ -25,8 +25,7 @@ impl Broker {
             }
             let taken = self.take_copy(now, (from.host, principals.get(&place).copied()), &mut bytes);
             let Some((client, is_taken, is_news)) = taken else {
-                let overlay = &mut self.overlay;
-                overlay.net.refuse_message();
+                self.overlay.net.refuse_message();
                 return;
             };
             if !is_taken && lacking.len() < LIST_MAX {

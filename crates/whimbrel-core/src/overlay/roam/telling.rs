@@ -106,8 +106,7 @@ impl Broker {
         if !self.overlay.is_open() {
             return;
         }
-        let overlay = &mut self.overlay;
-        let clerk = overlay.roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
+        let clerk = self.overlay.roam.map.clerk(hash_of(client)).map(|(clerk, _)| clerk);
         self.record_claim_of(now, client, clerk);
     }
 
@@ -221,8 +220,7 @@ impl Broker {
         let claims = known.iter().map(|(client, known)| known.claim(client)).collect();
         let told = BrokerMessage::Claims(Claims { page: page.number, map: page.map, claims });
         self.send_to(now, to, (&told, false), out);
-        let overlay = &mut self.overlay;
-        overlay.roam.telling.to.entry(to).or_default().open = Some(Page { at: now, ..page });
+        self.overlay.roam.telling.to.entry(to).or_default().open = Some(Page { at: now, ..page });
     }
 
     /// What a new clerk is told of a client: what this broker has, and what it knows of those that
@@ -291,8 +289,7 @@ impl Broker {
                 self.check_replica(now, index, (old, (map.hash(), leading.replica(own))));
             }
         }
-        let overlay = &mut self.overlay;
-        let telling = &mut overlay.roam.telling;
+        let telling = &mut self.overlay.roam.telling;
         match is_through {
             true => telling.leaders = walk.turnover.end(),
             false => telling.walk = Some(walk),
@@ -309,8 +306,7 @@ impl Broker {
 
     /// Other brokers tell what they have.
     pub(in crate::overlay) fn on_claims(&mut self, now: Time, from: Sender, claims: &Claims<'_>, out: &mut dyn Output) {
-        let overlay = &mut self.overlay;
-        let map = &overlay.roam.map;
+        let map = &self.overlay.roam.map;
         // Of itself each knows best; of others only those are told of that cannot be asked.
         let is_told = |claim: &&Claim<'_>| claim.host == from.host || !map.has(claim.host);
         let told: Vec<Claim<'_>> = claims.claims.iter().filter(is_told).copied().collect();

@@ -234,8 +234,7 @@ impl Broker {
         if !self.overlay.is_open() {
             return true;
         }
-        let overlay = &self.overlay;
-        let is_granted = |host| !is_durable || overlay.logs.received.is_granted(host, version);
+        let is_granted = |host| !is_durable || self.overlay.logs.received.is_granted(host, version);
         hosts.iter().all(|host| is_granted(*host) && has_confirmed(&self.streams, *host, version))
     }
 

@@ -26,8 +26,7 @@ impl Broker {
         let is_shared = SharedFilter::parse(members.text).is_ok_and(|shared| shared.group.is_some());
         let selector = members.selector.map(Selector::parse_canonical).transpose();
         let (true, Ok(selector)) = (is_shared, selector) else {
-            let overlay = &mut self.overlay;
-            overlay.net.refuse_message();
+            self.overlay.net.refuse_message();
             return;
         };
         let known = self.groups.find(members.text);
@@ -336,8 +335,7 @@ impl Broker {
             return;
         }
         let Some(event) = event_of(now, hand) else {
-            let overlay = &mut self.overlay;
-            overlay.net.refuse_message();
+            self.overlay.net.refuse_message();
             return;
         };
         let visit = self.groups.visit_mut(id).expect("it was looked at");

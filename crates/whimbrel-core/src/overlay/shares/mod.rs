@@ -71,9 +71,8 @@ impl Broker {
         if !self.overlay.is_open() {
             return;
         }
-        let overlay = &mut self.overlay;
         if !core::mem::replace(&mut self.groups.brokers.is_due, true) {
-            overlay.set_timer(now + CHECK_EVERY, Due::Share);
+            self.overlay.set_timer(now + CHECK_EVERY, Due::Share);
         }
     }
 

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use whimbrel_selector::{Selector, TopicFilter};
 
 pub use group::{SELECTOR_BYTES_MAX, TERMS_MAX};
-pub use widen::SYSTEM_ROOTS_MAX;
+pub use widen::{SYSTEM_ROOT_BYTES_MAX, SYSTEM_ROOTS_MAX};
 
 use group::FilterGroup;
 use place::place;
@@ -72,7 +72,8 @@ impl TrafficEstimate for Even {
     }
 }
 
-/// A filter begins with another level with `$` when there are [`SYSTEM_ROOTS_MAX`] already.
+/// A filter begins with another level with `$` when there are [`SYSTEM_ROOTS_MAX`] already, or with
+/// one of more than [`SYSTEM_ROOT_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyRoots;
 
@@ -146,7 +147,8 @@ impl Reduction {
         }
         if !self.wanted.contains_key(filter) {
             if let Some(root) = system_root(filter) {
-                if !self.roots.contains_key(root) && self.roots.len() == SYSTEM_ROOTS_MAX {
+                let is_new = !self.roots.contains_key(root);
+                if is_new && (self.roots.len() == SYSTEM_ROOTS_MAX || root.len() > SYSTEM_ROOT_BYTES_MAX) {
                     return Err(TooManyRoots);
                 }
                 *self.roots.entry(root.into()).or_default() += 1;

@@ -12,6 +12,11 @@ use super::term::{Names, Term};
 /// two of them.
 pub const SYSTEM_ROOTS_MAX: usize = 16;
 
+/// Bytes of such a first level; under a longer one nothing is wanted of other brokers. One filter
+/// for each of them, as must be where all filters are too long, leaves room in a frame for two more
+/// lists.
+pub const SYSTEM_ROOT_BYTES_MAX: usize = 16 << 10;
+
 /// Classes of filters, of which each can be covered by one filter: those under each first level
 /// that begins with `$`, and all others.
 pub(super) const CLASSES_MAX: usize = SYSTEM_ROOTS_MAX + 1;

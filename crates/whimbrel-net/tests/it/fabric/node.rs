@@ -56,6 +56,8 @@ pub struct Setup {
     pub links_wanted: usize,
     /// See [`Config::young_for`].
     pub young_for: Duration,
+    /// See [`Config::release_mark`].
+    pub release_mark: usize,
     /// A change of the network layer when it is made, such as a fault.
     pub change: fn(&mut Net),
 }
@@ -64,7 +66,15 @@ impl Setup {
     /// A node of this name.
     pub fn named(name: impl Into<String>) -> Setup {
         let (deployment, young_for) = (Deployment(7), Duration::from_secs(2));
-        Setup { name: name.into(), deployment, expects_peers: true, links_wanted: 0, young_for, change: |_| {} }
+        Setup {
+            name: name.into(),
+            deployment,
+            expects_peers: true,
+            links_wanted: 0,
+            young_for,
+            release_mark: usize::MAX,
+            change: |_| {},
+        }
     }
 }
 
@@ -148,6 +158,7 @@ impl Node {
             expects_peers: setup.expects_peers,
             links_wanted: setup.links_wanted,
             young_for: setup.young_for,
+            release_mark: setup.release_mark,
             examined_kinds: &[KIND_EXAMINED],
         };
         let mut net = Net::new(now, identity, false, config);
