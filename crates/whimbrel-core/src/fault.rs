@@ -63,15 +63,9 @@ impl Faults {
 impl Faults {
     /// Builds the fault into the network layer, if it is one of that.
     pub(crate) fn built_into(self, mut net: whimbrel_net::Net) -> whimbrel_net::Net {
-        let of_net = match self.built_in {
-            Some(Mutant::RetainedNotCompared) => whimbrel_net::NetMutant::RetainedNotCompared,
-            Some(Mutant::InterestStays) => whimbrel_net::NetMutant::InterestStays,
-            Some(Mutant::SilenceOfOtherInterest) => whimbrel_net::NetMutant::SilenceOfOtherInterest,
-            Some(Mutant::MergedRangeNacks) => whimbrel_net::NetMutant::MergedRangeNacks,
-            Some(Mutant::RepairLoop) => whimbrel_net::NetMutant::RepairLoop,
-            _ => return net,
-        };
-        net.build_in(of_net);
+        if let Some(Mutant::Net(fault)) = self.built_in {
+            net.build_in(fault);
+        }
         net
     }
 }
@@ -135,6 +129,8 @@ impl Overlay {
 #[cfg(feature = "mutants")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
+    /// One of the network layer.
+    Net(whimbrel_net::NetMutant),
     /// A position is written as if no event had come since all streams stood at the position base.
     Unmarked,
     /// A durable subscription is told a gap in another broker's stream instead of reading its log.
@@ -219,26 +215,16 @@ pub enum Mutant {
     ConfirmEarly,
     /// The retained message that was known first stays.
     RetainedOlderWins,
-    /// Retained messages are not compared.
-    RetainedNotCompared,
     /// A new subscription does not get a retained message, as the event may come anyway.
     RetainedWithheld,
     /// Silence is told up to a moment in the future.
     SilenceAhead,
-    /// Interests are not passed on.
-    InterestStays,
     /// Events are sent to all brokers that want anything.
     SentToAll,
     /// A client that comes back is not told that its interest was not in force.
     ReturnsWithoutGap,
     /// A broker that was restarted as the same host is taken for its former incarnation.
     IncarnationIgnored,
-    /// A broker that answers from transit tells the asker the silence that another broker was told.
-    SilenceOfOtherInterest,
-    /// A broker that waits for the answer to another's nack is told the silence of that other one.
-    MergedRangeNacks,
-    /// A broker that repairs the way of an event does not name the brokers that repaired it before.
-    RepairLoop,
     /// The silence before an event is believed under each version of the interest.
     IntervalAcrossVersions,
     /// Events that another broker's durable interest wants are not logged for it.

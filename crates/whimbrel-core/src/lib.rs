@@ -54,4 +54,6 @@ pub use overlay::{ALL_OTHERS, OverlayConfig};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
 pub use whimbrel_event::{LATENCY_BOUNDS_US, LatencyHistogram};
+#[cfg(feature = "mutants")]
+pub use whimbrel_net::NetMutant;
 pub use whimbrel_wire::PRINCIPAL_BYTES_MAX;

@@ -62,6 +62,6 @@ pub enum NetMutant {
     SilenceOfOtherInterest,
     /// Nacks for different ranges that end in the same event are answered alike.
     MergedRangeNacks,
-    /// Nobody remembers who has repaired the way of an event.
+    /// The brokers that have repaired the path of an event are not remembered.
     RepairLoop,
 }

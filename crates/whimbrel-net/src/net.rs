@@ -15,9 +15,9 @@ use crate::link::peers::{Peer, Peers, UNSENT_LITTLE};
 use crate::link::queue::FrameClass;
 use crate::route::Routes;
 use crate::stats::NetStats;
+use crate::topology::Topology;
 use crate::topology::joining::Joining;
 use crate::topology::watch::{Watch, Watched, beyond_few};
-use crate::topology::{LinkState, Topology};
 use crate::traces::{TraceNote, TraceStep};
 use crate::{Channel, PeerLink};
 
@@ -299,11 +299,6 @@ impl Net {
     /// The name of a broker, or its host number if the name is not known.
     pub fn name_of(&self, host: HostId) -> Box<str> {
         self.topology.get(host).map_or_else(|| host.to_string().into(), |state| state.name.clone())
-    }
-
-    /// The link state of a broker, if it is known.
-    pub fn state_of(&self, host: HostId) -> Option<&LinkState> {
-        self.topology.get(host)
     }
 
     /// The own interest.

@@ -4,7 +4,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{Deployment, HostId, Time};
 use whimbrel_net::interest::reduce;
 use whimbrel_net::rpc::MessageContent;
 use whimbrel_net::{Identity, Io, Net, NetEvent, NetStep, Work};
@@ -14,7 +14,7 @@ use super::{Brokers, Due, Overlay, OverlayConfig};
 use crate::api::{HangUp, Output, PeerInput};
 use crate::broker::Broker;
 use crate::retained::Bounds;
-use crate::stream::{OwnEvents, Streams};
+use crate::stream::{OwnEvents, Sources, Streams};
 
 /// Most deadlines that are met before other inputs have their turn.
 const DUE_SLICE: usize = 256;
@@ -45,6 +45,18 @@ fn incarnation_of(host: HostId, began: u64) -> u64 {
     (((began >> INCARNATION_HOST_BITS) + 1) << INCARNATION_HOST_BITS) | of_host
 }
 
+/// The identity of the own streams, in this incarnation.
+fn identity_of(streams: &Sources, deployment: Deployment, incarnation: u64) -> Identity {
+    Identity {
+        host: streams.own.host(),
+        incarnation,
+        deployment,
+        birth: streams.birth(),
+        reliable: Streams::RELIABLE,
+        best_effort: Streams::BEST_EFFORT,
+    }
+}
+
 impl Broker {
     /// Makes the broker a member of an overlay: from now on it accepts links to others. To be
     /// called once, before the first subscription.
@@ -58,14 +70,7 @@ impl Broker {
         assert!(config.interest_max >= reduce::INTEREST_LEAST, "the bound of the interest is checked as well");
         assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
         let incarnation = incarnation_of(self.streams.own.host(), self.streams.own.farthest().0.max(now.as_nanos()));
-        let identity = Identity {
-            host: self.streams.own.host(),
-            incarnation,
-            deployment: self.sessions.limits.deployment,
-            birth: self.streams.birth(),
-            reliable: Streams::RELIABLE,
-            best_effort: Streams::BEST_EFFORT,
-        };
+        let identity = identity_of(&self.streams, self.sessions.limits.deployment, incarnation);
         self.router.watch();
         let moves_sessions = config.moves_sessions;
         let net = Net::new(now, identity, self.router.has_changes(), config.of_net());
@@ -93,14 +98,7 @@ impl Broker {
         for number in overlay.destinations.numbers() {
             overlay.destinations.get(number).expect("it has a number").leave(&mut self.router, number);
         }
-        let identity = Identity {
-            host: self.streams.own.host(),
-            incarnation: overlay.net.incarnation() + 1,
-            deployment: self.sessions.limits.deployment,
-            birth: self.streams.birth(),
-            reliable: Streams::RELIABLE,
-            best_effort: Streams::BEST_EFFORT,
-        };
+        let identity = identity_of(&self.streams, self.sessions.limits.deployment, overlay.net.incarnation() + 1);
         let Overlay { net, waiting, stats, moves_sessions, .. } = overlay;
         let fresh = Overlay::new(net.rehost(now, identity), moves_sessions);
         let mut fresh = Overlay { waiting, stats, faults: self.faults, ..fresh };

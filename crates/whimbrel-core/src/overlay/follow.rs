@@ -65,7 +65,7 @@ impl Broker {
 
     /// Follows a broker whose link state is new.
     pub(super) fn on_broker_known(&mut self, now: Time, host: HostId, was_known: bool, out: &mut dyn Output) {
-        let Some(state) = self.overlay.net.state_of(host) else { return };
+        let Some(state) = self.overlay.net.topology().get(host) else { return };
         let (name, pubends, birth) = (state.name.clone(), (state.reliable, state.best_effort), state.birth);
         self.follow_host(now, (host, &name, was_known), (pubends, birth), out);
     }
@@ -440,7 +440,7 @@ impl Broker {
 
     /// The name of a host, if it is known; its streams need not be followed.
     pub(super) fn known_name(&self, host: HostId) -> Option<&str> {
-        let present = self.overlay.net.state_of(host).map(|state| &*state.name);
+        let present = self.overlay.net.topology().get(host).map(|state| &*state.name);
         let of_hold = self.store.holds_given.of.get(&host).map(|hold_given| &*hold_given.record.name);
         present.or_else(|| self.streams.name_of(host)).or(of_hold)
     }

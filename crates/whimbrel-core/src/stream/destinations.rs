@@ -249,9 +249,7 @@ impl Overlay {
         }
         wanted.clear();
     }
-}
 
-impl Overlay {
     /// The destinations of an event, with the data for each. The event's tick is from now on the
     /// previous one for each of them, whether or not the event reaches it.
     fn matched(&mut self, now: Time, id: EventId, wanted: &[u32]) -> Vec<(HostId, Dest)> {

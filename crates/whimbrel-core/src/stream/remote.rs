@@ -234,9 +234,7 @@ impl Broker {
         catch_up.gaps.add(gap);
         cursor.session
     }
-}
 
-impl Broker {
     /// Takes in an event that this broker wants, or wanted under an earlier interest.
     pub(crate) fn on_remote_event(
         &mut self,

@@ -50,9 +50,7 @@ impl Overlay {
             self.set_timer(at, Due::Quiet(number));
         }
     }
-}
 
-impl Overlay {
     /// Tells a destination up to where the own streams have nothing more for it, and sets the timer
     /// for the next time.
     pub(crate) fn tell_quiet(&mut self, now: Time, number: u32, streams: &mut Sources, out: &mut dyn Output) {

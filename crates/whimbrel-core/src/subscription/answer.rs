@@ -441,7 +441,7 @@ impl Broker {
     /// have ended.
     fn await_unsettled(&mut self, subscription: u32, cursor: u32) {
         self.settle_ended(cursor);
-        if self.overlay.is_open() && !self.cursors.get(cursor).unsettled.is_empty() {
+        if !self.cursors.get(cursor).unsettled.is_empty() {
             self.overlay.waiting.returned.push(Returned { subscription, cursor, version: None });
         }
     }

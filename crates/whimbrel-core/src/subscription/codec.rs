@@ -225,7 +225,7 @@ mod tests {
     prop_compose! {
         fn any_spec()(durability in 0_usize..4, level in 0_u8..3, flags in any::<[bool; 6]>(), identifier: u32) -> SubscriptionSpec {
             SubscriptionSpec {
-                qos: qos(level).unwrap(), durability: DURABILITIES[durability], no_local: flags[0], retain_as_published: flags[1],
+                qos: qos(level).expect("it is valid"), durability: DURABILITIES[durability], no_local: flags[0], retain_as_published: flags[1],
                 by_token: flags[2], notices: flags[3], named: flags[4], is_replier: flags[5], identifier,
             }
         }
@@ -329,7 +329,8 @@ mod tests {
             ("t", 3, KNOWS_NAMED, false),
             ("t", 1, KNOWS_NAMED | NAMED, true),
         ] {
-            let (spec, _) = SubscriptionSpec::read(&mut ByteReader(&[durability, 1, flags, 0]), text).unwrap();
+            let (spec, _) =
+                SubscriptionSpec::read(&mut ByteReader(&[durability, 1, flags, 0]), text).expect("it is valid");
             assert_eq!(spec.named, named, "{text} {durability} {flags}");
         }
     }
@@ -337,7 +338,7 @@ mod tests {
     #[test]
     fn records_of_the_first_form_are_read() {
         let record = [1, 8, 3, 1, 4, 5, 20, 0, 0, 0, 1, 1, b'a', 1, 0, 0, 40, 0, 0, 0];
-        let record = SubscriptionRecord::read_versioned(&record, "t").unwrap();
+        let record = SubscriptionRecord::read_versioned(&record, "t").expect("it is valid");
         let start = [Tick(10); OWN];
         let former = FormerSelector { selector: None, upto: [Tick(20); OWN], remote: Vec::new() };
         assert_eq!((record.number, record.start, record.selector), (Some(DurableNo(7)), start, Some("a")));

@@ -115,13 +115,15 @@ pub struct Occupancy {
 pub(crate) struct LinkQueue {
     classes: [VecDeque<Waiting>; CLASSES],
     bytes: [usize; CLASSES],
+    /// Their sums by channel: asked for at each frame.
+    on_channel: [usize; Channel::ALL.len()],
     /// Unsent bytes of the driver on a channel from which on frames wait.
     mark: usize,
 }
 
 impl LinkQueue {
     pub(crate) fn new(mark: usize) -> LinkQueue {
-        LinkQueue { classes: Default::default(), bytes: [0; CLASSES], mark }
+        LinkQueue { classes: Default::default(), bytes: [0; CLASSES], on_channel: [0; Channel::ALL.len()], mark }
     }
 
     /// Whether a frame goes to the driver at once, which has this many bytes unsent on its channel.
@@ -131,7 +133,9 @@ impl LinkQueue {
 
     /// Adds what has to wait.
     pub(crate) fn push(&mut self, class: FrameClass, waiting: Waiting) {
-        self.bytes[class as usize] += waiting.bytes();
+        let bytes = waiting.bytes();
+        self.bytes[class as usize] += bytes;
+        self.on_channel[class.channel() as usize] += bytes;
         self.classes[class as usize].push_back(waiting);
     }
 
@@ -143,14 +147,15 @@ impl LinkQueue {
         let is_next = |class: &FrameClass| class.channel() == channel && !self.classes[*class as usize].is_empty();
         let class = FrameClass::ALL.into_iter().find(is_next)?;
         let next = self.classes[class as usize].pop_front()?;
-        self.bytes[class as usize] -= next.bytes();
+        let bytes = next.bytes();
+        self.bytes[class as usize] -= bytes;
+        self.on_channel[channel as usize] -= bytes;
         Some(next)
     }
 
     /// Bytes that wait for a channel.
     pub(crate) fn bytes_on(&self, channel: Channel) -> usize {
-        let of_channel = FrameClass::ALL.into_iter().filter(|class| class.channel() == channel);
-        of_channel.map(|class| self.bytes[class as usize]).sum()
+        self.on_channel[channel as usize]
     }
 
     /// Whether more waits for a channel than may be admitted to it, by as much again: its other end

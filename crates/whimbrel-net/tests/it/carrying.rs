@@ -255,7 +255,7 @@ fn a_node_that_begins_anew_gets_later_events() {
         let incarnation = fabric.node(restarted).net.incarnation();
         assert!(incarnation > before);
         for number in 0..3 {
-            let state = fabric.node(number).net.state_of(host_of(restarted)).expect("it is known");
+            let state = fabric.node(number).net.topology().get(host_of(restarted)).expect("it is known");
             assert_eq!((state.incarnation, &*state.name), (incarnation, fabric.name(restarted)));
             fabric.publish_topic(number, "a");
         }

@@ -96,7 +96,7 @@ fn a_node_waits_for_a_path_to_each_named_broker_while_it_is_young() {
     fabric.link([late, 1], MILLI);
     fabric.run(SECOND * 3);
     let net = &fabric.node(late).net;
-    assert!(net.state_of(host_of(2)).is_some() && !net.routes().is_reachable(host_of(2)));
+    assert!(net.topology().get(host_of(2)).is_some() && !net.routes().is_reachable(host_of(2)));
     assert_eq!((net.is_young(fabric.now), fabric.node(late).told.joined), (true, 0));
     // When it is no longer young, the next link state of any broker ends the waiting.
     fabric.run(REFRESH_EVERY + SECOND * 5);
@@ -135,7 +135,7 @@ fn a_node_that_is_away_too_long_expires_and_is_new_when_it_is_back() {
     for number in [0, 1] {
         assert_eq!(fabric.node(number).told.expired, [host_of(2)]);
         assert_eq!(fabric.node(number).net.stats().brokers_expired, 1);
-        assert!(fabric.node(number).net.state_of(host_of(2)).is_none());
+        assert!(fabric.node(number).net.topology().get(host_of(2)).is_none());
     }
     fabric.heal(1);
     fabric.run(SECOND);

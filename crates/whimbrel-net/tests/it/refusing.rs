@@ -101,16 +101,13 @@ fn a_node_of_another_deployment_stays_alone() {
     assert_eq!(fabric.node(0).net.topology().len(), 3);
 }
 
-/// What is wrong in a stream, the channel that it comes on, and whether a good hello precedes it.
-fn broken_streams() -> Vec<(&'static str, Vec<u8>, Channel, bool)> {
-    let hello = encoded(Frame::Hello(hello()));
-    let mut short = vec![4];
-    short.extend_from_slice(&hello[1..5]);
-    let state = LinkStateFrame {
-        host: STRANGER,
-        incarnation: 1,
+/// The first link state of a broker without links.
+fn link_state(host: HostId, incarnation: u64, name: &str) -> LinkStateFrame<'_> {
+    LinkStateFrame {
+        host,
+        incarnation,
         sequence: 1,
-        name: "stranger",
+        name,
         reliable: 1,
         best_effort: 1,
         birth: Tick(1),
@@ -120,7 +117,15 @@ fn broken_streams() -> Vec<(&'static str, Vec<u8>, Channel, bool)> {
         previous: Vec::new(),
         protocol: Protocol::OWN,
         later: &[],
-    };
+    }
+}
+
+/// What is wrong in a stream, the channel that it comes on, and whether a good hello precedes it.
+fn broken_streams() -> Vec<(&'static str, Vec<u8>, Channel, bool)> {
+    let hello = encoded(Frame::Hello(hello()));
+    let mut short = vec![4];
+    short.extend_from_slice(&hello[1..5]);
+    let state = link_state(STRANGER, 1, "stranger");
     let state = encoded(Frame::LinkState(state));
     let mut oversized = Vec::new();
     let mut length = FRAME_BYTES_MAX + 1;
@@ -246,21 +251,7 @@ fn a_node_outbids_what_others_say_of_it() {
     fabric.run(SECOND);
     let before = fabric.node(CALLED).net.incarnation();
     let link = fabric.stranger(0, None);
-    let forged = LinkStateFrame {
-        host: host_of(CALLED),
-        incarnation: before + 5,
-        sequence: 1,
-        name: "b1",
-        reliable: 1,
-        best_effort: 1,
-        birth: Tick(1),
-        age_ms: 0,
-        addresses: Vec::new(),
-        neighbours: Vec::new(),
-        previous: Vec::new(),
-        protocol: Protocol::OWN,
-        later: &[],
-    };
+    let forged = link_state(host_of(CALLED), before + 5, "b1");
     let bytes = [encoded(Frame::Hello(hello())), encoded(Frame::LinkState(forged))].concat();
     fabric.bytes(0, link, Channel::Control, &bytes);
     fabric.run(SECOND);

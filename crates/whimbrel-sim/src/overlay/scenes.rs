@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whimbrel_core::Mutant;
+use whimbrel_core::{Mutant, NetMutant};
 use whimbrel_mqtt::Config;
 
 use super::book::Rule;
@@ -103,7 +103,7 @@ fn two_lead_to_one_that_is_gone(mutant: Option<Mutant>) -> Vec<Rule> {
 #[test]
 fn what_is_repaired_does_not_go_round() {
     assert_eq!(two_lead_to_one_that_is_gone(None), []);
-    assert_eq!(two_lead_to_one_that_is_gone(Some(Mutant::RepairLoop)), [Rule::Bounds]);
+    assert_eq!(two_lead_to_one_that_is_gone(Some(Mutant::Net(NetMutant::RepairLoop))), [Rule::Bounds]);
 }
 
 /// One side forgets the other, which has not forgotten it, and learns of it again.

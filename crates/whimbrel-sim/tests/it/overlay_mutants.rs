@@ -2,7 +2,7 @@
 //! them are caught by a rule that forbids it, within few worlds. Two of them need a scene of their
 //! own: `src/overlay/scenes.rs`.
 
-use whimbrel_core::Mutant;
+use whimbrel_core::{Mutant, NetMutant};
 use whimbrel_sim::overlay::{Rule, run, run_mutant};
 
 /// Worlds in which a mutant may show itself.
@@ -74,7 +74,7 @@ fn the_newer_retained_message_wins() {
 
 #[test]
 fn retained_messages_are_compared() {
-    caught(Mutant::RetainedNotCompared, &[Rule::Retained]);
+    caught(Mutant::Net(NetMutant::RetainedNotCompared), &[Rule::Retained]);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn silence_is_not_told_of_what_may_come() {
 
 #[test]
 fn interests_are_passed_on() {
-    caught(Mutant::InterestStays, &[Rule::Late, Rule::Lost]);
+    caught(Mutant::Net(NetMutant::InterestStays), &[Rule::Late, Rule::Lost]);
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn who_comes_back_is_told_what_it_missed() {
 
 #[test]
 fn what_came_before_an_event_for_somebody_else_is_no_silence() {
-    caught(Mutant::SilenceOfOtherInterest, &[Rule::Lost, Rule::Late]);
+    caught(Mutant::Net(NetMutant::SilenceOfOtherInterest), &[Rule::Lost, Rule::Late]);
 }
 
 #[test]
 fn who_waits_for_an_answer_is_not_told_what_came_before_for_the_asker() {
-    caught_from(500, Mutant::MergedRangeNacks, &[Rule::Lost, Rule::Late]);
+    caught_from(500, Mutant::Net(NetMutant::MergedRangeNacks), &[Rule::Lost, Rule::Late]);
 }
 
 #[test]

@@ -295,10 +295,9 @@ impl Broker {
         overlay.roam.known = known.into_iter().map(|(host, known)| (host, known.incarnation)).collect();
     }
 
-    /// There is a host whose streams are followed: that is written, also if there never was a way
-    /// to it. If it ends, whoever has its name by then must be told so by those who have heard of
-    /// it, after a restart, too; else nobody could tell who stands in its streams that these have
-    /// ended.
+    /// Writes that a host's streams are followed, also if there never was a path to it. If it ends,
+    /// the broker that has its name by then must be told so by those that have heard of it, after a
+    /// restart, too; else a position in its streams would never be known to have ended.
     pub(in crate::overlay) fn record_heard_of(&mut self, host: HostId, name: &str, (pubends, birth): ((u8, u8), Tick)) {
         let (has_log, has_ended) = (self.has_log(), self.streams.has_ended(host));
         let overlay = &mut self.overlay;

@@ -112,9 +112,6 @@ impl Broker {
 
     /// The same, if it is known who that is.
     fn record_claim_of(&mut self, now: Time, client: &str, clerk: Option<HostId>) {
-        if !self.overlay.is_open() {
-            return;
-        }
         let overlay = &mut self.overlay;
         let roam = &mut overlay.roam;
         match clerk {
@@ -168,9 +165,6 @@ impl Broker {
 
     /// Tells a clerk the next page; whether it has been told everything.
     fn tell_page(&mut self, now: Time, to: HostId, has_walked: bool, out: &mut dyn Output) -> bool {
-        if !self.overlay.is_open() {
-            return true;
-        }
         let overlay = &mut self.overlay;
         let map = overlay.roam.map.hash();
         let patience = overlay.net.answered_within(to, TELL_AGAIN);
@@ -238,9 +232,6 @@ impl Broker {
 
     /// Looks for whom the brokers' change concerns; whether that is done.
     fn walk(&mut self, now: Time) -> bool {
-        if !self.overlay.is_open() {
-            return true;
-        }
         let overlay = &mut self.overlay;
         let Some(mut walk) = overlay.roam.telling.walk.take() else { return true };
         let mut seen: Vec<Box<str>> = Vec::new();
