@@ -129,6 +129,28 @@ impl Broker {
         }
     }
 
+    /// Sets the buffer subscription policy: what the broker asks other brokers for, with or without
+    /// a subscriber.
+    ///
+    /// # Panics
+    /// When a filter is invalid; configuration checks that.
+    pub fn set_buffer(&mut self, interests: Vec<CacheInterest>) {
+        assert!(interests.iter().all(CacheInterest::is_valid), "the filters of a policy are checked");
+        self.router.record_buffer(&self.buffer, &interests);
+        self.buffer = interests;
+        self.collect_own_interest(self.now);
+    }
+
+    /// Divides the cache anew. Its events stay as far as there is room, and what is missing stays
+    /// known. Costs a look at every cached event.
+    ///
+    /// # Panics
+    /// When a filter of the plan is invalid, or it has more than [`crate::cache::PARTITIONS_MAX`]
+    /// partitions: configuration checks both.
+    pub fn set_cache(&mut self, now: Time, plan: Plan) {
+        self.division.divide(&mut self.router, &mut self.cache, now, plan);
+    }
+
     /// Applies one input at the moment `now`, which never goes backwards.
     ///
     /// # Panics

@@ -1,10 +1,10 @@
-//! The cache's division. The partition of an event is found in the same pass as its subscriptions.
+//! The cache's division, and the policy that fills it without a subscriber. The partition of an
+//! event is found in the same pass as its subscriptions.
 
 use whimbrel_event::{AcceptedEvent, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
-use crate::broker::Broker;
-use crate::cache::{PartitionGauges, Plan, all_content};
+use crate::cache::{Cache, Plan, all_content};
 use crate::content::Content;
 use crate::route::{IndexSpot, Router, Target, TargetKind};
 
@@ -28,69 +28,37 @@ pub(crate) struct Division {
 }
 
 impl CacheInterest {
+    /// Whether its filter is one.
+    pub(crate) fn is_valid(&self) -> bool {
+        TopicFilter::new(&self.filter).is_ok()
+    }
+
     /// Whether it includes everything that a subscription can match.
     fn covers(&self, wanted: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
         all_content(self.selector.as_ref(), selector) && filter(&self.filter).covers(wanted)
     }
 }
 
-impl Broker {
-    /// Sets the buffer subscription policy: what the broker asks other brokers for, with or without
-    /// a subscriber.
-    ///
-    /// # Panics
-    /// When a filter is invalid; configuration checks that.
-    pub fn set_buffer(&mut self, interests: Vec<CacheInterest>) {
-        assert!(
-            interests.iter().all(|one| TopicFilter::new(&one.filter).is_ok()),
-            "the filters of a policy are checked"
-        );
-        self.router.record_buffer(&self.buffer, &interests);
-        self.buffer = interests;
-        self.collect_own_interest(self.now);
-    }
-
-    /// The buffer subscription policy.
-    pub fn buffer(&self) -> &[CacheInterest] {
-        &self.buffer
-    }
-
-    /// Whether everything that a subscription can match comes here from other brokers, even without
-    /// a subscriber.
-    pub(crate) fn is_buffered(&self, filter: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
-        self.buffer.iter().any(|interest| interest.covers(filter, selector))
-    }
-
-    /// Divides the cache anew. Its events stay as far as there is room, and what is missing stays
-    /// known. Costs a look at every cached event.
-    ///
-    /// # Panics
-    /// When a filter of the plan is invalid, or it has more than [`crate::cache::PARTITIONS_MAX`]
-    /// partitions: configuration checks both.
-    pub fn set_cache(&mut self, now: Time, plan: Plan) {
-        let Broker { router, cache, division, .. } = self;
-        for (number, (old, spot)) in cache.plan().partitions.iter().zip(division.spots.drain(..)).enumerate() {
+impl Division {
+    /// Divides the cache anew, as [`crate::Broker::set_cache`].
+    pub(crate) fn divide(&mut self, router: &mut Router, cache: &mut Cache, now: Time, plan: Plan) {
+        for (number, (old, spot)) in cache.plan().partitions.iter().zip(self.spots.drain(..)).enumerate() {
             router.remove_partition(number as u32, filter(&old.filter), spot);
         }
         for (number, new) in plan.partitions.iter().enumerate() {
             let spot = router.insert_partition(number as u32, filter(&new.filter), new.selector.as_ref());
-            division.spots.push(spot);
+            self.spots.push(spot);
         }
         let rest = plan.partitions.len();
         cache.reconfigure(plan, now, |event| deal(router, event.unpack()).unwrap_or(rest));
-        self.division.number += 1;
+        self.number += 1;
     }
+}
 
-    /// The current division of the cache.
-    pub fn cache_plan(&self) -> &Plan {
-        self.cache.plan()
-    }
-
-    /// Contents and counters of each partition of the cache, in the order of its plan, the default
-    /// one last.
-    pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
-        self.cache.gauges().collect()
-    }
+/// Whether everything that a subscription can match comes here from other brokers for one of these
+/// interests, even without a subscriber.
+pub(crate) fn is_buffered(buffer: &[CacheInterest], wanted: TopicFilter<'_>, selector: Option<&Selector>) -> bool {
+    buffer.iter().any(|interest| interest.covers(wanted, selector))
 }
 
 fn filter(text: &str) -> TopicFilter<'_> {

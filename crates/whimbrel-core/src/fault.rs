@@ -6,14 +6,11 @@
 //! for them. The effect of a fault stands in its place in the code, behind `if fault!(..)`; a long
 //! one stands here.
 
-use whimbrel_event::{Event, EventId, HostId, PubendId, Tick, Time};
+use whimbrel_event::{EventId, HostId};
 use whimbrel_wire::Dest;
 
-use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::Overlay;
-use crate::session::Publication;
-use crate::stream::Learnt;
 
 /// Whether a fault is built in, as in `fault!(self, SkipNack)`. The first argument has a field of
 /// type [`Faults`] named `faults`, the second is a variant of `Mutant`.
@@ -92,22 +89,6 @@ impl Broker {
         self.faults = faults;
         self.cache.faults = faults;
         self.streams.own.faults = faults;
-    }
-
-    /// Passes an event of another broker's stream on a second time, if it was passed on before.
-    pub(crate) fn deliver_again(
-        &mut self,
-        now: Time,
-        (pubend, upto): (PubendId, Tick),
-        learnt: &Learnt<'_>,
-        out: &mut dyn Output,
-    ) {
-        let Learnt::Data { event, .. } = learnt else { return };
-        if self.streams.remote(pubend).is_some_and(|remote| remote.passed >= upto) {
-            let event = Event::keep(event.id, event.accepted, &event.event);
-            let route = self.router.route(event.topic()).expect("the topic has been checked");
-            self.pass(now, route, &mut Publication::of(&event, 0), false, out);
-        }
     }
 }
 

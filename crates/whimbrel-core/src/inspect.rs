@@ -7,6 +7,8 @@ use whimbrel_event::{HostId, PubendId, Tick, Time};
 
 use crate::api::{Durability, Link};
 use crate::broker::Broker;
+use crate::cache::{PartitionGauges, Plan};
+use crate::caching::CacheInterest;
 use crate::cursor::{Cursor, NOTHING};
 use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::session::{Session, own_client_id, shown};
@@ -148,6 +150,22 @@ pub struct Holders {
 }
 
 impl Broker {
+    /// The buffer subscription policy.
+    pub fn buffer(&self) -> &[CacheInterest] {
+        &self.buffer
+    }
+
+    /// The current division of the cache.
+    pub fn cache_plan(&self) -> &Plan {
+        self.cache.plan()
+    }
+
+    /// Contents and counters of each partition of the cache, in the order of its plan, the default
+    /// one last.
+    pub fn cache_gauges(&self) -> Vec<PartitionGauges> {
+        self.cache.gauges().collect()
+    }
+
     /// Whether this broker is the home of a shared subscription, `$share/group/filter`: it alone
     /// has interest and position.
     pub fn shared_home(&self, text: &str) -> bool {

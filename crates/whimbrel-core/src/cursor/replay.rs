@@ -1,12 +1,13 @@
-//! Catch-up from the log: a durable subscription reads events that the cache has dropped.
+//! Catch-up from the log: a durable subscription reads events that the cache has dropped. Parts
+//! that the log has lost are gaps.
 
 use whimbrel_event::{Event, EventId, PredecessorsBuf, Tick, Time};
 
 use super::catchup::{CursorReader, Turn};
-use super::{Gap, GapReason};
+use super::{CatchUp, Gap, GapReason, RemoteLogs};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::{FETCH_BYTES, Fetched, LENDER, LogPlan, OWN, SURVEYOR, StreamName, WantedPart, stream_of};
+use crate::store::{FETCH_BYTES, Fetched, LENDER, LogPlan, OWN, OwnTicks, SURVEYOR, StreamName, WantedPart, stream_of};
 
 /// Result of a step of reading the log.
 pub(super) enum ReplayStep {
@@ -235,6 +236,48 @@ impl Broker {
     pub(crate) fn wake(&mut self, index: u32) {
         if self.sessions.is_attached(index) && !self.sessions.get(index).follow.lagging.is_empty() {
             self.turn_soon(index);
+        }
+    }
+
+    /// As [`Broker::record_lost`], for a cursor in catch-up from these ticks, even if its position
+    /// is ahead: events without a hold are given up, and with them the place of a lost part.
+    pub(crate) fn record_lost_of(&mut self, cursor: u32, at: &OwnTicks) {
+        if let Some(mut catch_up) = self.cursors.get_mut(cursor).catch_up.take() {
+            self.record_lost_behind(Some(cursor), &mut catch_up, at);
+            self.cursors.get_mut(cursor).catch_up = Some(catch_up);
+        }
+    }
+
+    /// Adds the lost parts behind the positions of a cursor to its gaps.
+    pub(crate) fn record_lost(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp) {
+        let host = self.streams.logged().host();
+        let at = core::array::from_fn(|own| catch_up.positions.get(host.pubend(own as u8)));
+        self.record_lost_behind(cursor, catch_up, &at);
+    }
+
+    /// A part of a remote stream that this broker has lost may be in the log there: if that log
+    /// counts for the subscription, it is read.
+    fn record_lost_behind(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp, at: &OwnTicks) {
+        let host = self.streams.logged().host();
+        for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {
+            for (from, to) in parts.iter() {
+                let from = *at.max(from);
+                catch_up.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
+            }
+        }
+        let Broker { streams, cursors, .. } = self;
+        let mut remote = cursor.and_then(|cursor| cursors.durable_mut(cursor)).map(|durable| &mut durable.remote);
+        for (pubend, parts) in streams.lost() {
+            let counts = |remote: &RemoteLogs| remote.since.has(pubend) && !streams.has_ended_in(pubend);
+            let mut remote = remote.as_deref_mut().filter(|remote| counts(remote));
+            for (from, to) in parts.iter() {
+                let from = catch_up.positions.get(pubend).max(*from);
+                let until = remote.as_deref_mut().map_or(*to, |remote| {
+                    remote.holes.advance(pubend, *to);
+                    remote.since.get(pubend).min(*to)
+                });
+                catch_up.gaps.add(Gap { pubend, from, to: until, reason: GapReason::Lost });
+            }
         }
     }
 }

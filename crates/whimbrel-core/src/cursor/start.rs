@@ -10,6 +10,7 @@ use super::{Began, CatchUp, Cursor, Durable, Gap, GapReason, Gaps, InForceSince,
 use crate::api::{Durability, Filter, Refusal, Start};
 use crate::broker::Broker;
 use crate::cache::PartitionSet;
+use crate::caching::is_buffered;
 use crate::route::NO_CURSOR;
 use crate::session::Marks;
 use crate::store::OwnTicks;
@@ -103,7 +104,7 @@ impl Broker {
                 self.record_lost(cursor, &mut catch_up);
                 let in_force = self.in_force_for(cursor, asked);
                 let may_lack = self.cursors.get(cursor.expect("it is there")).began.is_named || in_force.is_none();
-                if may_lack && !self.is_buffered(filter, asked.selector) {
+                if may_lack && !is_buffered(&self.buffer, filter, asked.selector) {
                     // The client may have been told before, but has not reported that it knows.
                     self.record_unbuffered(cursor, in_force.unwrap_or(InForceSince::Untold), &mut catch_up);
                 }
@@ -127,7 +128,7 @@ impl Broker {
         if is_new && self.resumes(index, asked) {
             self.record_chopped(&mut catch_up);
             self.record_younger(asked.start, &mut catch_up);
-        } else if !self.is_buffered(filter, asked.selector) {
+        } else if !is_buffered(&self.buffer, filter, asked.selector) {
             let in_force = self.in_force_for(cursor, asked).unwrap_or(InForceSince::Untold);
             self.record_unbuffered(cursor, in_force, &mut catch_up);
         }
@@ -167,7 +168,7 @@ impl Broker {
     pub(crate) fn record_unbuffered_of(&self, id: u32, catch_up: &mut CatchUp) -> bool {
         let known = self.router.get(self.cursors.get(id).subscription);
         let filter = SharedFilter::parse(&known.text).expect("it was checked when it was made").filter;
-        let is_buffered = self.is_buffered(filter, known.selector.as_deref().map(remembered).as_ref());
+        let is_buffered = is_buffered(&self.buffer, filter, known.selector.as_deref().map(remembered).as_ref());
         if !is_buffered {
             self.record_unbuffered(Some(id), InForceSince::Untold, catch_up);
         }

@@ -28,7 +28,6 @@ mod rendezvous;
 mod roam;
 mod shares;
 mod stats;
-mod watch;
 
 use std::collections::{BTreeSet, VecDeque};
 

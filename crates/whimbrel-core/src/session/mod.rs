@@ -12,7 +12,6 @@ mod principal;
 mod queue;
 mod recipient;
 mod slot;
-mod supersede;
 mod tracked;
 mod wake;
 
@@ -27,7 +26,9 @@ pub(crate) use counted::push_bounded;
 pub use deliver::BURST_FACTOR;
 pub(crate) use deliver::{Marks, Publication, Terms};
 pub(crate) use inflight::{Inflight, ReassignedDelivery, Settled};
+pub use lifecycle::READ_OUT_MAX;
 pub(crate) use lifecycle::WILL_AGAIN;
+pub(crate) use lifecycle::{Claimant, Supersessions};
 use memory::PendingWork;
 pub(crate) use memory::{Abandoned, Memory, Unreleased};
 pub(crate) use own::{Account, Fulfilled, Handed, NOBODY, own_client_id, shared_text, shown};
@@ -35,8 +36,6 @@ pub(crate) use principal::is_foreign;
 pub(crate) use queue::{Queue, Queued};
 pub(crate) use recipient::Pause;
 pub(crate) use slot::{Slot, Stage};
-pub use supersede::READ_OUT_MAX;
-pub(crate) use supersede::{Claimant, Supersessions};
 
 use crate::api::{Limits, Link, Will};
 use crate::lazy::{Lazy, at_rest};

@@ -10,10 +10,8 @@
 
 use whimbrel_event::{Tick, Time};
 
-use super::keys::{Key, MapValue, OWN, OwnTicks};
+use super::keys::{MapValue, OWN};
 use super::wire::{ByteReader, put_varint};
-use crate::broker::Broker;
-use crate::cursor::{CatchUp, Gap, GapReason, RemoteLogs};
 
 /// Most lost parts of a stream that are kept; of more, the first two and the range between them
 /// become one.
@@ -24,6 +22,11 @@ const LOST_MAX: usize = 16;
 pub(crate) struct LostParts(Vec<(Tick, Tick)>);
 
 impl LostParts {
+    /// Each part's range: after the first tick, up to the second.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Tick, Tick)> {
+        self.0.iter()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -68,62 +71,6 @@ impl Lost {
     pub(crate) fn since(&self) -> Option<Time> {
         let ends = self.0.iter().filter_map(|parts| parts.0.last()).map(|(_, to)| *to);
         ends.max().map(|to| Time::from_nanos(to.0))
-    }
-}
-
-impl Broker {
-    /// The streams were logged up to `last`; from there up to now they are lost.
-    pub(super) fn lose_since_copy(&mut self, now: Time, last: &OwnTicks) {
-        let to = Tick(now.as_nanos());
-        for (own, (parts, last)) in self.store.lost.0.iter_mut().zip(last).enumerate() {
-            parts.add(*last, to.max(*last));
-            self.store.write_queue.put(|key| Key::Lost(own as u8).put(key), |value| parts.put_versioned(value));
-        }
-        self.store.write_queue.seal();
-        // Later processes must not use these ticks either.
-        self.store.reserve_ticks(now, to);
-    }
-
-    /// As [`Broker::record_lost`], for a cursor in catch-up from these ticks, even if its position
-    /// is ahead: events without a hold are given up, and with them the place of a lost part.
-    pub(super) fn record_lost_of(&mut self, cursor: u32, at: &OwnTicks) {
-        if let Some(mut catch_up) = self.cursors.get_mut(cursor).catch_up.take() {
-            self.record_lost_behind(Some(cursor), &mut catch_up, at);
-            self.cursors.get_mut(cursor).catch_up = Some(catch_up);
-        }
-    }
-
-    /// Adds the lost parts behind the positions of a cursor to its gaps.
-    pub(crate) fn record_lost(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp) {
-        let host = self.streams.logged().host();
-        let at = core::array::from_fn(|own| catch_up.positions.get(host.pubend(own as u8)));
-        self.record_lost_behind(cursor, catch_up, &at);
-    }
-
-    /// A part of a remote stream that this broker has lost may be in the log there: if that log
-    /// counts for the subscription, it is read.
-    fn record_lost_behind(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp, at: &OwnTicks) {
-        let host = self.streams.logged().host();
-        for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {
-            for (from, to) in &parts.0 {
-                let from = *at.max(from);
-                catch_up.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
-            }
-        }
-        let Broker { streams, cursors, .. } = self;
-        let mut remote = cursor.and_then(|cursor| cursors.durable_mut(cursor)).map(|durable| &mut durable.remote);
-        for (pubend, parts) in streams.lost() {
-            let counts = |remote: &RemoteLogs| remote.since.has(pubend) && !streams.has_ended_in(pubend);
-            let mut remote = remote.as_deref_mut().filter(|remote| counts(remote));
-            for (from, to) in &parts.0 {
-                let from = catch_up.positions.get(pubend).max(*from);
-                let until = remote.as_deref_mut().map_or(*to, |remote| {
-                    remote.holes.advance(pubend, *to);
-                    remote.since.get(pubend).min(*to)
-                });
-                catch_up.gaps.add(Gap { pubend, from, to: until, reason: GapReason::Lost });
-            }
-        }
     }
 }
 

@@ -1,14 +1,16 @@
-//! Sessions, wills, retained messages and publishers' numbers are written as they change.
+//! Sessions, wills, retained messages and publishers' numbers are written as they change; what
+//! waits is refused when the log is full, and dropped when it has failed.
 
 use core::time::Duration;
 
-use whimbrel_event::Time;
+use whimbrel_event::{Qos, Time};
 
 use super::keys::{Key, LastWill, MapValue, OwnTicks, SessionNo, SessionRecord};
-use super::{Answer, BatchNo, Disk, Recipient, Wait};
-use crate::api::{Link, Output};
+use super::{Answer, BatchNo, Disk, Recipient, Store, Wait};
+use crate::api::{Accepted, Kick, Link, Output, Refusal};
 use crate::broker::Broker;
 use crate::session::Session;
+use crate::stream::EventOrigin;
 use crate::subscription::SubscriptionRecord;
 
 /// Interval of lazy writes, which a crash may lose: retained messages and numbers of events that
@@ -192,5 +194,86 @@ impl Broker {
         self.store.publishers.write_dirty(LAZILY_SLICE, &mut self.store.write_queue);
         let is_left = self.store.lazy_topics.len() + self.store.publishers.dirty() >= LAZILY_SLICE;
         self.store.lazily_at = now.after(if is_left { LAZILY_PAUSE } else { LAZILY_EVERY });
+    }
+}
+
+impl Broker {
+    /// The state of the log has changed.
+    ///
+    /// # Panics
+    /// When a log that has failed accepts writes again: it does so only after it was opened anew,
+    /// and with a new core.
+    pub(crate) fn disk_changed(&mut self, now: Time, disk: Disk, out: &mut dyn Output) {
+        let before = core::mem::replace(&mut self.store.disk, disk);
+        assert!(before != Disk::Poisoned || disk == Disk::Poisoned, "a log that has failed stays so");
+        match disk {
+            Disk::None | Disk::Open => {}
+            Disk::Full => self.refuse_waiting(),
+            Disk::Poisoned if before == Disk::Poisoned => {}
+            Disk::Poisoned => {
+                while self.store.commit_queue.is_due() {
+                    self.pass_committed(now, out);
+                }
+                self.drop_waiting(now, out);
+            }
+        }
+        self.pass_committed(now, out);
+    }
+
+    /// The log is full: refuses the events that were not taken. Their publishers are told in order.
+    fn refuse_waiting(&mut self) {
+        let refused = self.store.write_queue.refuse_events();
+        let Broker { sessions, store, streams, .. } = self;
+        let Store { commit_queue, publishers, .. } = store;
+        commit_queue.refuse(&refused, |_, wait| match wait {
+            Wait::Event(held) => {
+                sessions.stats.events_refused += 1;
+                streams.own.withdrawn(held.event.id());
+                if let Some((client_id, number)) = &held.number {
+                    // Also if the publisher is away: it may come back and repeat it.
+                    publishers.take_back(client_id, *number);
+                }
+                let (whom, tag) = held.answer?;
+                if let EventOrigin::Publish(index) = held.from
+                    && let Some(session) = sessions.of_answer(index, held.session, whom)
+                {
+                    if let Some((_, number)) = held.number {
+                        session.memory.pending.refused_number.get_or_insert(number);
+                    }
+                    if held.event.qos() == Qos::ExactlyOnce {
+                        session.memory.pending.unreleased.remove(&tag);
+                    }
+                }
+                let (qos, result) = (held.event.qos(), Accepted::Refused(Refusal::LogFull));
+                Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
+            }
+            // The repeated event was one of them.
+            Wait::Answer(whom, Answer::Repeat { tag, qos, number })
+                if !sessions.is_still_repeat(whom, (tag, qos, number), publishers) =>
+            {
+                let result = Accepted::Refused(Refusal::LogFull);
+                Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result }))
+            }
+            answer => Some(answer),
+        });
+    }
+
+    /// Drops all that waits. Whether it is on the disk is unknown, so neither refusing nor
+    /// accepting it would be true: its clients are disconnected, and may repeat it.
+    fn drop_waiting(&mut self, now: Time, out: &mut dyn Output) {
+        let unknown = self.store.commit_queue.take_unknown();
+        self.store.write_queue.close();
+        let seed = self.store.spare_seed;
+        self.streams.retire(seed, now);
+        self.rehost(now, out);
+        for wait in unknown {
+            let Some(whom) = wait.whom() else { continue };
+            if !self.sessions.leave_commit_queue(whom) {
+                continue;
+            }
+            let index = self.sessions.of(whom.link);
+            self.sessions.stats.kicked_log_failed += 1;
+            self.kick(now, index, Kick::LogFailed, out);
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use whimbrel_event::{HostId, Tick, Time};
 
-use super::position_base::BaseNo;
+use super::position::BaseNo;
 use super::wire::{ByteReader, duration, put_bytes, put_duration, put_varint};
 use crate::stream::Streams;
 
@@ -43,7 +43,7 @@ pub(crate) enum Key<'a> {
     /// Its position in another broker's streams, where that differs from the base;
     /// [`super::written::PositionPart`].
     Part(DurableNo, HostId),
-    /// Where all other brokers' streams stood at a moment; [`super::position_base::PositionBase`].
+    /// Where all other brokers' streams stood at a moment; [`super::position::PositionBase`].
     PositionBase(BaseNo),
     /// A delivery with its tag, at [`ExactlyOnce`](whimbrel_event::Qos::ExactlyOnce);
     /// [`super::Flight`].

@@ -9,7 +9,7 @@ use whimbrel_selector::{Selector, TopicFilter};
 use super::copied::LostParts;
 use super::keys::{DurableNo, Key, LastWill, MapValue, OWN, Own, OwnTicks, SessionNo, SessionRecord};
 use super::placed::{AttachmentRecord, KnownBrokerRecord};
-use super::position_base::{AllPositions, PositionBase};
+use super::position::{AllPositions, PositionBase};
 use super::publishers::Numbered;
 use super::written::{self, PositionHead, PositionPart};
 use super::{Disk, EndedHostRecord, Flight, HeldInterestRecord, HoldRecord, Lost, Numbers, Profile, RestoredHolds};
@@ -460,6 +460,18 @@ impl Broker {
         self.record_lost_of(cursor, &had);
         self.cursors.touch(cursor);
         record.number.map(|number| (number, cursor))
+    }
+
+    /// The streams were logged up to `last`; from there up to now they are lost.
+    fn lose_since_copy(&mut self, now: Time, last: &OwnTicks) {
+        let to = Tick(now.as_nanos());
+        for (own, (parts, last)) in self.store.lost.0.iter_mut().zip(last).enumerate() {
+            parts.add(*last, to.max(*last));
+            self.store.write_queue.put(|key| Key::Lost(own as u8).put(key), |value| parts.put_versioned(value));
+        }
+        self.store.write_queue.seal();
+        // Later processes must not use these ticks either.
+        self.store.reserve_ticks(now, to);
     }
 }
 

@@ -12,7 +12,7 @@ use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
 use super::durable_position::{read_remote_positions, unzigzag, zigzag};
 use super::keys::{DurableNo, Key, MapValue, OwnTicks, put_ticks, ticks};
-use super::position_base::{BaseNo, PositionBases, tick_of};
+use super::position::{BaseNo, PositionBases, tick_of};
 use super::wire::{ByteReader, put_varint};
 use super::{DurablePosition, RemotePosition};
 use crate::broker::Broker;

@@ -7,7 +7,7 @@ use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
 use super::RemotePosition;
 use super::keys::{MapValue, OWN};
-use super::position_base::{BaseNo, PositionBase};
+use super::position::{BaseNo, PositionBase};
 use super::written::{PositionHead, PositionPart, RestoredPosition};
 
 fn again<'a, V: MapValue<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {

@@ -35,7 +35,6 @@ pub use knowledge::{Passed, TickState};
 pub use own::{AHEAD_MAX, Streams};
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
-pub(crate) use remote::Learnt;
 pub(crate) use silence::QUIET_MAX;
 pub(crate) use sources::Sources;
 pub use sources::{ENDED_MAX, HOSTS_MAX};

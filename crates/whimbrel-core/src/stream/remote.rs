@@ -332,4 +332,20 @@ impl Broker {
             self.learn_of(now, (pubend, after, part.upto), what, out);
         }
     }
+
+    /// Passes an event of another broker's stream on a second time, if it was passed on before.
+    pub(crate) fn deliver_again(
+        &mut self,
+        now: Time,
+        (pubend, upto): (PubendId, Tick),
+        learnt: &Learnt<'_>,
+        out: &mut dyn Output,
+    ) {
+        let Learnt::Data { event, .. } = learnt else { return };
+        if self.streams.remote(pubend).is_some_and(|remote| remote.passed >= upto) {
+            let event = Event::keep(event.id, event.accepted, &event.event);
+            let route = self.router.route(event.topic()).expect("the topic has been checked");
+            self.pass(now, route, &mut Publication::of(&event, 0), false, out);
+        }
+    }
 }

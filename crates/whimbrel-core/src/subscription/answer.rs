@@ -17,6 +17,7 @@ use super::awaiting::{NO_VERSION, Returned, Unconfirmed, has_confirmed};
 use super::machine::{Answered, Asker, EndInForce, InForce, Made};
 use crate::api::{Filter, Granted, Output, Refusal, Start};
 use crate::broker::Broker;
+use crate::caching::is_buffered;
 use crate::cursor::{Gap, GapReason, InForceSince};
 use crate::overlay::{Due, Overlay, is_local};
 use crate::retained::REPLAY_SLICE;
@@ -415,7 +416,7 @@ impl Broker {
         if fault!(self, ReturnsWithoutGap) {
             return;
         }
-        if self.is_buffered(filter, asked.selector) {
+        if is_buffered(&self.buffer, filter, asked.selector) {
             return;
         }
         let overlay = &mut self.overlay;

@@ -22,14 +22,12 @@ mod giving;
 mod leaders;
 mod map;
 mod past;
-mod placing;
 mod publishing;
 mod reviewing;
 mod searches;
 mod seeking;
 mod settling;
 mod takeover;
-mod taking;
 mod telling;
 
 use core::time::Duration;

@@ -9,7 +9,6 @@
 
 mod homes;
 mod members;
-mod moving;
 
 use core::time::Duration;
 
