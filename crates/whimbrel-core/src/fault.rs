@@ -6,7 +6,7 @@
 //! for them. The effect of a fault stands in its place in the code, behind `if fault!(..)`; a long
 //! one stands here.
 
-use whimbrel_event::{Event, EventId, HostId, PubendId, Tick, Time};
+use whimbrel_event::{EventId, HostId, PubendId, Tick, Time};
 use whimbrel_wire::Dest;
 
 use crate::api::Output;
@@ -104,7 +104,7 @@ impl Broker {
     ) {
         let Learnt::Data { event, .. } = learnt else { return };
         if self.streams.remote(pubend).is_some_and(|remote| remote.passed >= upto) {
-            let event = Event::keep(event.id, event.accepted, &event.event);
+            let event = event.keep();
             let route = self.router.route(event.topic()).expect("the topic has been checked");
             self.pass(now, route, &mut Publication::of(&event, 0), false, out);
         }
