@@ -117,6 +117,9 @@ pub struct EventRef<'a> {
     pub expires: Option<Time>,
     /// End-to-end deadline in milliseconds after acceptance.
     pub deadline_ms: Option<u32>,
+    /// The moment of this broker's clock from which the event's age counts, if another broker
+    /// accepted it; see [`crate::AcceptedEvent::age`].
+    pub age_from: Option<Time>,
     /// The event's publisher.
     pub publisher: Publisher,
 }
@@ -142,23 +145,32 @@ fn weight(packed: usize) -> usize {
     allocated(2 * size_of::<usize>() + packed)
 }
 
+impl AcceptedEvent<'_> {
+    /// Keeps the event.
+    ///
+    /// # Panics
+    /// As [`AcceptedEvent::pack`].
+    pub fn keep(&self) -> Event {
+        let len = self.packed_len();
+        // A small one is packed on the stack first, so that there is only one allocation.
+        let mut small = [0; SMALL];
+        if let Some(bytes) = small.get_mut(..len) {
+            self.pack(bytes);
+            return Event(Arc::from(&*bytes));
+        }
+        let mut bytes = vec![0; len];
+        self.pack(&mut bytes);
+        Event(bytes.into())
+    }
+}
+
 impl Event {
     /// Keeps `event`, which was accepted at `accepted` under the id `id`.
     ///
     /// # Panics
     /// As [`AcceptedEvent::pack`].
     pub fn keep(id: EventId, accepted: Time, event: &EventRef<'_>) -> Event {
-        let event = AcceptedEvent { id, accepted, event: *event };
-        let len = event.packed_len();
-        // A small one is packed on the stack first, so that there is only one allocation.
-        let mut small = [0; SMALL];
-        if let Some(bytes) = small.get_mut(..len) {
-            event.pack(bytes);
-            return Event(Arc::from(&*bytes));
-        }
-        let mut bytes = vec![0; len];
-        event.pack(&mut bytes);
-        Event(bytes.into())
+        AcceptedEvent { id, accepted, event: *event }.keep()
     }
 
     /// Copies an event that is packed somewhere else.
@@ -270,6 +282,7 @@ mod tests {
             importance: 9,
             expires: Some(Time::from_nanos(50)),
             deadline_ms: Some(20),
+            age_from: None,
             publisher: Publisher::named("bus-7"),
         };
         let id = EventId { pubend: PubendId(1), tick: Tick(2) };

@@ -6,17 +6,19 @@
 //! |---|---|---|
 //! | 0 | 8 | pubend |
 //! | 8 | 8 | tick |
-//! | 16 | 8 | when it was accepted, nanoseconds |
+//! | 16 | 8 | when it was accepted, nanoseconds; for another broker's event the moment from which its age counts |
 //! | 24 | 8 | publisher |
 //! | 32 | 1 | flags: quality of service (2 bits), reliable, then which of the parts below are there |
 //! | 33 | 1 | importance |
 //! | 34 | 2 | bytes of the topic |
 //! | 36 | 4 | bytes of the attributes |
 //!
-//! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), the headers (a
-//! length of 4, a byte of flags, each present header as a length of 4 and its bytes, and in the
-//! rest of that length the pubend and tick, 8 each, of its predecessors). Then topic, attributes,
-//! and the payload, which is the rest.
+//! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), when another
+//! broker accepted it (8; without the flag it is the tick), the headers (a length of 4, a byte of flags, each present header as a
+//! length of 4 and its bytes, and in the rest of that length the pubend and tick, 8 each, of its
+//! predecessors). Then topic, attributes, and the payload, which is the rest.
+
+use core::time::Duration;
 
 use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
 use crate::{Attributes, EventId, Predecessors, PubendId, Tick, Time};
@@ -29,6 +31,9 @@ const RELIABLE: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
 const DEADLINE: u8 = 1 << 4;
 const HEADERS: u8 = 1 << 5;
+const AGE_FROM: u8 = 1 << 6;
+/// Only with [`AGE_FROM`]: its broker accepted it at another moment than its tick.
+const ACCEPTED: u8 = 1 << 7;
 
 const TEXT_PAYLOAD_KNOWN: u8 = 1;
 const TEXT_PAYLOAD: u8 = 1 << 1;
@@ -52,7 +57,7 @@ pub struct AcceptedEvent<'a> {
 }
 
 impl EventRef<'_> {
-    /// Bytes of its packed form.
+    /// Bytes of its packed form, if this broker accepted it.
     pub fn packed_len(&self) -> usize {
         let expires = if self.expires.is_some() { 8 } else { 0 };
         let deadline = if self.deadline_ms.is_some() { 4 } else { 0 };
@@ -63,9 +68,28 @@ impl EventRef<'_> {
 }
 
 impl AcceptedEvent<'_> {
+    /// Moves an event that has come from another broker to this broker's clock. `age`: how long ago
+    /// it was accepted. What is left of its lifetime counts from `now`, as clocks differ.
+    pub fn arrive(&mut self, now: Time, age: Duration) {
+        let accepted = self.accepted;
+        let expires = |expires: Time| now + expires.since(accepted).saturating_sub(age);
+        self.event.expires = self.event.expires.map(expires);
+        self.event.age_from = Some(now.before(age));
+    }
+
+    /// How long ago it was accepted, at whichever broker, by this broker's clock.
+    pub fn age(&self, now: Time) -> Duration {
+        now.since(self.event.age_from.unwrap_or(self.accepted))
+    }
+
     /// Bytes of its packed form.
     pub fn packed_len(&self) -> usize {
-        self.event.packed_len()
+        self.event.packed_len() + if self.has_accepted() { 8 } else { 0 }
+    }
+
+    /// Whether the moment of its acceptance has a part of its own.
+    fn has_accepted(&self) -> bool {
+        self.event.age_from.is_some() && self.accepted.as_nanos() != self.id.tick.0
     }
 
     /// Packs it.
@@ -81,9 +105,9 @@ impl AcceptedEvent<'_> {
         let (fixed, rest) = into.split_first_chunk_mut::<FIXED>().expect("room for what every event has");
         fixed[0..8].copy_from_slice(&id.pubend.0.to_le_bytes());
         fixed[8..16].copy_from_slice(&id.tick.0.to_le_bytes());
-        fixed[16..24].copy_from_slice(&accepted.as_nanos().to_le_bytes());
+        fixed[16..24].copy_from_slice(&event.age_from.unwrap_or(*accepted).as_nanos().to_le_bytes());
         fixed[24..32].copy_from_slice(&event.publisher.to_bits().to_le_bytes());
-        fixed[32] = flags(event);
+        fixed[32] = flags(event) | if self.has_accepted() { ACCEPTED } else { 0 };
         fixed[33] = event.importance;
         fixed[34..36].copy_from_slice(&topic_len.to_le_bytes());
         fixed[36..40].copy_from_slice(&attributes_len.to_le_bytes());
@@ -93,6 +117,9 @@ impl AcceptedEvent<'_> {
         }
         if let Some(deadline) = event.deadline_ms {
             rest.put(&deadline.to_le_bytes());
+        }
+        if self.has_accepted() {
+            rest.put(&accepted.as_nanos().to_le_bytes());
         }
         if !event.headers.is_empty() {
             put_headers(&event.headers, &mut rest);
@@ -108,8 +135,9 @@ fn flags(event: &EventRef<'_>) -> u8 {
     let reliable = if event.reliability == Reliability::Reliable { RELIABLE } else { 0 };
     let expires = if event.expires.is_some() { EXPIRES } else { 0 };
     let deadline = if event.deadline_ms.is_some() { DEADLINE } else { 0 };
+    let age_from = if event.age_from.is_some() { AGE_FROM } else { 0 };
     let headers = if event.headers.is_empty() { 0 } else { HEADERS };
-    event.qos as u8 | reliable | expires | deadline | headers
+    event.qos as u8 | reliable | expires | deadline | age_from | headers
 }
 
 /// The bytes of each header, if present, in their order.
@@ -175,6 +203,7 @@ impl<'a> Packed<'a> {
         let mut rest = Unread(rest);
         rest.take(if flags & EXPIRES != 0 { 8 } else { 0 })?;
         rest.take(if flags & DEADLINE != 0 { 4 } else { 0 })?;
+        rest.take(if flags & ACCEPTED != 0 { 8 } else { 0 })?;
         if flags & HEADERS != 0 {
             rest.headers()?;
         }
@@ -182,7 +211,7 @@ impl<'a> Packed<'a> {
         core::str::from_utf8(topic).ok()?;
         let attributes = u32::from_le_bytes(fixed[36..40].try_into().expect("four bytes"));
         Attributes::from_bytes(rest.take(usize::try_from(attributes).ok()?)?).ok()?;
-        (flags >> 6 == 0 && flags & QOS != QOS).then_some(Packed(bytes))
+        (flags >> 6 != 0b10 && flags & QOS != QOS).then_some(Packed(bytes))
     }
 
     /// All its bytes.
@@ -199,9 +228,20 @@ impl<'a> Packed<'a> {
         EventId { pubend: PubendId(self.number(0)), tick: Tick(self.number(8)) }
     }
 
+    /// Bytes of the expiry and the deadline.
+    fn before_accepted(self) -> usize {
+        let flags = self.0[32];
+        let before = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };
+        before(EXPIRES, 8) + before(DEADLINE, 4)
+    }
+
     /// When it was accepted.
     pub fn accepted(self) -> Time {
-        Time::from_nanos(self.number(16))
+        Time::from_nanos(match self.0[32] & (AGE_FROM | ACCEPTED) {
+            0 => self.number(16),
+            AGE_FROM => self.number(8),
+            _ => self.number(FIXED + self.before_accepted()),
+        })
     }
 
     /// The event's publisher.
@@ -231,9 +271,8 @@ impl<'a> Packed<'a> {
     /// The retain mark of its PUBLISH, or will.
     pub fn retain(self) -> bool {
         let flags = self.0[32];
-        let before = |flag: u8, bytes: usize| if flags & flag != 0 { bytes } else { 0 };
         // Behind the length of the headers.
-        let at = FIXED + before(EXPIRES, 8) + before(DEADLINE, 4) + 4;
+        let at = FIXED + self.before_accepted() + if flags & ACCEPTED != 0 { 8 } else { 0 } + 4;
         flags & HEADERS != 0 && self.0[at] & RETAIN != 0
     }
 
@@ -251,6 +290,7 @@ impl<'a> Packed<'a> {
         let attributes_len = rest.length();
         let expires = (flags & EXPIRES != 0).then(|| Time::from_nanos(u64::from_le_bytes(rest.array())));
         let deadline_ms = (flags & DEADLINE != 0).then(|| u32::from_le_bytes(rest.array()));
+        rest.take(if flags & ACCEPTED != 0 { 8 } else { 0 });
         let headers = if flags & HEADERS == 0 { Headers::EMPTY } else { rest.headers() };
         let topic = rest.text(usize::from(topic_len));
         let attributes = Attributes::kept(rest.take(attributes_len));
@@ -264,6 +304,7 @@ impl<'a> Packed<'a> {
             importance: self.importance(),
             expires,
             deadline_ms,
+            age_from: (flags & AGE_FROM != 0).then(|| Time::from_nanos(self.number(16))),
             publisher: self.publisher(),
         }
     }
@@ -393,10 +434,11 @@ mod tests {
             importance: 9,
             expires: Some(Time::from_nanos(50)),
             deadline_ms: Some(20),
+            age_from: Some(Time::from_nanos(30)),
             publisher: Publisher::named("bus-7"),
         };
         // Each optional part is there or not, in all combinations.
-        for parts in 0..1_u32 << 12 {
+        for parts in 0..1_u32 << 14 {
             let has = |bit: u32| parts & (1 << bit) != 0;
             let event = EventRef {
                 attributes: if has(0) { full.attributes } else { Attributes::EMPTY },
@@ -414,13 +456,15 @@ mod tests {
                 reliability: if has(3) { Reliability::Reliable } else { Reliability::BestEffort },
                 expires: full.expires.filter(|_| has(7)),
                 deadline_ms: full.deadline_ms.filter(|_| has(8)),
+                age_from: full.age_from.filter(|_| has(12)),
                 ..full
             };
             let id = EventId { pubend: PubendId(u64::MAX - 1), tick: Tick(2) };
-            let bytes = packed(&AcceptedEvent { id, accepted: Time::from_nanos(10), event });
+            let accepted = Time::from_nanos(if has(13) { 10 } else { 2 });
+            let bytes = packed(&AcceptedEvent { id, accepted, event });
             let packed = Packed::kept(&bytes);
-            let AcceptedEvent { id: of, accepted, event: view } = packed.unpack();
-            assert_eq!((of, accepted), (id, Time::from_nanos(10)));
+            let AcceptedEvent { id: of, accepted: at, event: view } = packed.unpack();
+            assert_eq!((of, at, packed.accepted()), (id, accepted, accepted));
             assert_eq!((view.topic, view.attributes, view.payload), (event.topic, event.attributes, event.payload));
             assert_eq!((view.headers, view.qos, view.reliability), (event.headers, event.qos, event.reliability));
             assert_eq!((view.importance, view.deadline_ms, view.expires), (9, event.deadline_ms, event.expires));

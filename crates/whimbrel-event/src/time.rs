@@ -38,6 +38,12 @@ impl Time {
         let nanos = span.as_nanos();
         if nanos > (u64::MAX - self.0) as u128 { Time(u64::MAX) } else { Time(self.0 + nanos as u64) }
     }
+
+    /// This moment moved back; stops at [`Time::ZERO`].
+    pub const fn before(self, span: Duration) -> Time {
+        let nanos = span.as_nanos();
+        if nanos > self.0 as u128 { Time(0) } else { Time(self.0 - nanos as u64) }
+    }
 }
 
 impl Add<Duration> for Time {
@@ -61,6 +67,12 @@ mod tests {
     fn moving_forward_saturates() {
         assert_eq!(Time::from_nanos(u64::MAX - 1).after(Duration::from_secs(9)), Time::from_nanos(u64::MAX));
         assert_eq!(Time::from_nanos(5).after(Duration::from_nanos(7)), Time::from_nanos(12));
+    }
+
+    #[test]
+    fn moving_back_saturates() {
+        assert_eq!(Time::from_nanos(7).before(Duration::from_nanos(9)), Time::ZERO);
+        assert_eq!(Time::from_nanos(9).before(Duration::from_nanos(7)), Time::from_nanos(2));
     }
 
     #[test]

@@ -147,6 +147,7 @@ pub fn read(bytes: &[u8], id: EventId) -> Result<AcceptedEvent<'_>, Invalid> {
         importance,
         expires,
         deadline_ms,
+        age_from: None,
         publisher,
     };
     Ok(AcceptedEvent { id, accepted, event })

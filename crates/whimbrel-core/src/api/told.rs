@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Qos};
+use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Qos, Time};
 
 use super::{Granted, Hop, Link, Segment};
 
@@ -182,6 +182,16 @@ pub struct Delivery<'a> {
     /// The cursor of the subscription, if it follows the streams, as [`crate::Broker::class_of`]
     /// knows it; for other subscriptions a number that no cursor has.
     pub cursor: u32,
+}
+
+impl Delivery<'_> {
+    /// When the event was accepted, by this broker's clock, at whichever broker that was. An event's
+    /// tick is the time of its acceptance by the clock of its broker, and the age of one that came
+    /// over links is kept with it.
+    #[inline]
+    pub fn accepted(&self) -> Time {
+        self.event.age_from.unwrap_or(Time::from_nanos(self.id.tick.0))
+    }
 }
 
 /// The receiver of the core's decisions. All calls for one link are in the order in which they take

@@ -10,7 +10,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Event, EventId, HostId, PubendId, Tick, Time};
+use whimbrel_event::{EventId, HostId, PubendId, Tick, Time};
 use whimbrel_net::interest::reduce::{Even, Reduction};
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, ReadAsk, ReadTold, compact};
@@ -179,14 +179,9 @@ impl Broker {
                 overlay.net.refuse_message();
                 return;
             }
-            // Clocks differ: the rest of the event's lifetime counts from here.
-            let age = Time::from_nanos(told.now).since(event.accepted);
-            event.event.expires = event.event.expires.map(|expires| {
-                let lifetime = expires.since(event.accepted);
-                now + lifetime.saturating_sub(age)
-            });
+            event.arrive(now, Time::from_nanos(told.now).since(event.accepted));
             event.event.headers.retain = told.retained.binary_search(tick).is_ok();
-            events.push(Event::keep(id, event.accepted, &event.event));
+            events.push(event.keep());
         }
         overlay.stats.events_borrowed += events.len() as u64;
         let told_part = ToldPart { upto: told.upto, released: told.released, lost: told.lost.clone(), events };

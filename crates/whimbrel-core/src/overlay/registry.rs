@@ -3,7 +3,7 @@
 use core::ops::ControlFlow;
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, Event, EventId, Time};
+use whimbrel_event::{EventId, Time};
 use whimbrel_net::registry::{Replicated, Version};
 use whimbrel_net::{Io, PeerLink};
 use whimbrel_selector::TopicName;
@@ -102,15 +102,14 @@ impl Retained {
             let is_news = self.bury(now, entry.key, entry.version);
             return RetainOutcome { is_news, ..RetainOutcome::default() };
         };
-        let Ok(AcceptedEvent { id, accepted, mut event }) = compact::read(value, EventId { pubend, tick }) else {
+        let Ok(mut event) = compact::read(value, EventId { pubend, tick }) else {
             return senseless;
         };
-        if event.topic != entry.key {
+        if event.event.topic != entry.key {
             return senseless;
         }
-        let age = Duration::from_millis(entry.age_ms);
-        event.expires = event.expires.map(|expires| now + expires.since(accepted).saturating_sub(age));
-        event.headers.retain = true;
-        self.learn(now, Event::keep(id, accepted, &event), bounds)
+        event.arrive(now, Duration::from_millis(entry.age_ms));
+        event.event.headers.retain = true;
+        self.learn(now, event.keep(), bounds)
     }
 }

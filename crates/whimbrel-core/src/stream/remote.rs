@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, Event, EventId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{AcceptedEvent, EventId, PubendId, Reliability, Tick, Time};
 use whimbrel_net::traces::TraceStep;
 use whimbrel_selector::TopicName;
 use whimbrel_wire::{Dest, EventFrame, Silence, compact};
@@ -80,7 +80,7 @@ impl Broker {
                 if retain && knowledge.base() < upto {
                     remote.retained.insert(upto);
                 }
-                knowledge.data(Event::keep(event.id, event.accepted, &event.event));
+                knowledge.data(event.keep());
             }
             Learnt::Silence if is_best_effort => knowledge.silence(knowledge.base().min(after), upto),
             Learnt::Silence => knowledge.silence(after, upto),
@@ -249,11 +249,7 @@ impl Broker {
             overlay.net.refuse_event();
             return;
         };
-        // Clocks differ: the rest of the event's lifetime counts from here.
-        event.event.expires = event.event.expires.map(|expires| {
-            let lifetime = expires.since(event.accepted);
-            now + lifetime.saturating_sub(age)
-        });
+        event.arrive(now, age);
         event.event.headers.retain = frame.retain;
         overlay.stats.events_received += 1;
         let version = overlay.net.own_interest().version_of(own.tag);
@@ -343,7 +339,7 @@ impl Broker {
     ) {
         let Learnt::Data { event, .. } = learnt else { return };
         if self.streams.remote(pubend).is_some_and(|remote| remote.passed >= upto) {
-            let event = Event::keep(event.id, event.accepted, &event.event);
+            let event = event.keep();
             let route = self.router.route(event.topic()).expect("the topic has been checked");
             self.pass(now, route, &mut Publication::of(&event, 0), false, out);
         }

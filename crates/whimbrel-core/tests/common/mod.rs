@@ -36,6 +36,7 @@ pub struct Got {
     pub topic: String,
     pub payload: String,
     pub id: EventId,
+    pub accepted: Time,
     pub tag: u16,
     pub qos: Qos,
     pub repeated: bool,
@@ -136,6 +137,7 @@ impl Output for Edges {
             topic: delivery.event.topic.into(),
             payload: String::from_utf8(delivery.event.payload.to_vec()).expect("tests publish text"),
             id: delivery.id,
+            accepted: delivery.accepted(),
             tag: delivery.tag,
             qos: delivery.qos,
             repeated: delivery.repeated,
@@ -382,6 +384,7 @@ pub fn event<'a>(topic: &'a str, payload: &'a str, qos: Qos) -> EventRef<'a> {
         importance: 5,
         expires: None,
         deadline_ms: None,
+        age_from: None,
         publisher: Publisher::UNKNOWN,
     }
 }

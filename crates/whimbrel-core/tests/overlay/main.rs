@@ -1,5 +1,6 @@
 //! Several brokers: links, interest, and events from one to the others.
 
+mod ages;
 mod coming;
 #[path = "../common/mod.rs"]
 mod common;

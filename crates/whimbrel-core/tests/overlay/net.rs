@@ -84,6 +84,12 @@ impl Net {
         Node::new(core, None)
     }
 
+    /// Another broker takes the place of one without links: it has a log, and a clock of its own.
+    pub fn replace(&mut self, number: usize, ahead: Duration) {
+        let node = Net::logged(number, number as u64 + 7, self.now.after(ahead), Durable::default());
+        self.nodes[number] = Node { ahead, ..node };
+    }
+
     /// A broker with a log.
     fn logged(number: usize, seed: u64, now: Time, disk: Durable) -> Node {
         let mut core = disk.core(&Limits::default(), seed, now);

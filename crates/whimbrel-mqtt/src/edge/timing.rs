@@ -1,7 +1,7 @@
 //! Latencies of deliveries by the class of their subscriptions.
 //!
-//! An event's tick is the time at which its broker accepted it, so no timestamps have to be
-//! carried: the latency of sampled deliveries is taken when they are handed out.
+//! The latency of sampled deliveries is taken when they are handed out. That of an event from another
+//! broker is the age with which it came, and the time that it has been here: clocks are not compared.
 
 use core::time::Duration;
 
@@ -42,7 +42,7 @@ impl Timing {
     #[cold]
     pub(super) fn time(&mut self, now: Time, since: Time, delivery: &Delivery<'_>) {
         self.left = EVERY;
-        let accepted = Time::from_nanos(delivery.id.tick.0);
+        let accepted = delivery.accepted();
         if accepted >= since && !delivery.repeated && !delivery.retain {
             self.timed.push((delivery.cursor, now.since(accepted)));
         }
@@ -51,8 +51,7 @@ impl Timing {
 
 impl MqttBroker {
     /// Latencies of deliveries by class, from the time at which an event was accepted to that at
-    /// which it was handed to a connected client: of every 61st delivery. Clocks of other brokers
-    /// are not corrected.
+    /// which it was handed to a connected client: of every 61st delivery.
     pub fn latencies(&self) -> impl Iterator<Item = (GapClass, &LatencyHistogram)> {
         GapClass::ALL.into_iter().zip(&self.edge.timing.of)
     }

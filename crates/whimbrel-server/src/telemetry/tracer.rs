@@ -242,6 +242,7 @@ mod tests {
                 importance: IMPORTANCE_DEFAULT,
                 expires: None,
                 deadline_ms: None,
+                age_from: None,
                 publisher: Publisher::UNKNOWN,
             },
         }

@@ -21,6 +21,7 @@ fn plain() -> AcceptedEvent<'static> {
         importance: 5,
         expires: None,
         deadline_ms: None,
+        age_from: None,
         publisher: Publisher::UNKNOWN,
     };
     AcceptedEvent { id: ID, accepted: Time::from_nanos(1000), event }

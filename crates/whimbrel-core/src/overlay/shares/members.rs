@@ -253,11 +253,9 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
     let mut event = compact::read(hand.event, hand.id).ok()?;
     TopicName::new(event.event.topic).ok()?;
-    // Clocks differ: the rest of the event's lifetime counts from here.
-    let age = Time::from_nanos(hand.now).since(event.accepted);
-    event.event.expires = event.event.expires.map(|expires| now + expires.since(event.accepted).saturating_sub(age));
+    event.arrive(now, Time::from_nanos(hand.now).since(event.accepted));
     event.event.headers.retain = hand.retain;
-    Some(Event::keep(hand.id, event.accepted, &event.event))
+    Some(event.keep())
 }
 
 impl Broker {

@@ -233,6 +233,7 @@ fn packed(id: EventId, accepted: Time, topic: &str, payload: &[u8]) -> Vec<u8> {
         importance: IMPORTANCE_DEFAULT,
         expires: None,
         deadline_ms: None,
+        age_from: None,
         publisher: Publisher::UNKNOWN,
     };
     let mut bytes = Vec::new();

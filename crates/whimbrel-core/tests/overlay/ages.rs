@@ -1,0 +1,121 @@
+//! The age of another broker's event is known until a client has the event, whatever it waits for,
+//! and without a comparison of clocks.
+
+use core::time::Duration;
+use std::cell::Cell;
+use std::rc::Rc;
+
+use whimbrel_core::{Durability, Filter, Input, Link, SubscriptionSpec};
+use whimbrel_event::{Qos, Time};
+
+use super::SECOND;
+use super::common::plain;
+use super::net::Net;
+
+/// How far the clock of each broker is ahead of that of the one before.
+const AHEAD: Duration = Duration::from_secs(3600);
+
+/// How long a frame takes over a link.
+const DELAY: Duration = Duration::from_millis(10);
+
+/// The error of an age that came over one or two links with the same delay both ways: by each the
+/// delay is known as half of a round trip.
+const ERROR: Duration = Duration::from_millis(1);
+
+/// A line of brokers with logs, each an hour ahead of the one before.
+fn line(count: usize) -> Net {
+    let mut net = Net::new(count);
+    for node in 0..count {
+        net.replace(node, AHEAD * node as u32);
+        if node > 0 {
+            net.join(node - 1, node, DELAY);
+        }
+    }
+    net.advance(SECOND * 10);
+    net
+}
+
+impl Net {
+    /// Checks that a client has got one event, and that the moment of its acceptance is `at` of the
+    /// world's clock, by the clock of the client's broker.
+    fn check_accepted(&mut self, node: usize, link: u32, at: Time) {
+        let got = self.got(node, link);
+        assert_eq!(got.len(), 1, "{got:?}");
+        let at = at.after(self.nodes[node].ahead);
+        let error = at.since(got[0].accepted).max(got[0].accepted.since(at));
+        assert!(error <= ERROR, "accepted at {at:?}, which is {error:?} from {:?}", got[0].accepted);
+    }
+}
+
+#[test]
+fn an_event_that_waits_for_an_earlier_one_has_the_age_with_which_it_came() {
+    let mut net = line(2);
+    net.attach(1, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(1, 1);
+    let is_lossy = Rc::new(Cell::new(true));
+    let loses = Rc::clone(&is_lossy);
+    net.drops =
+        Box::new(move |node, channel, _| node == 0 && channel == whimbrel_core::Channel::Reliable && loses.get());
+    let first = net.now;
+    net.publish(0, 1, "a", "one", Qos::AtLeastOnce);
+    is_lossy.set(false);
+    net.advance(SECOND / 5);
+    let second = net.now;
+    net.publish(0, 1, "a", "two", Qos::AtLeastOnce);
+    net.advance(SECOND * 2);
+    let all = net.got(1, 1);
+    let accepted: Vec<Time> = all.iter().map(|got| got.accepted).collect();
+    for (accepted, at) in accepted.iter().zip([first, second].map(|at| at.after(AHEAD))) {
+        assert!(at.since(*accepted).max(accepted.since(at)) <= ERROR, "{accepted:?}, {at:?}");
+    }
+    assert_eq!(all.len(), 2);
+}
+
+#[test]
+fn an_event_that_waits_for_its_client_grows_older() {
+    let mut net = line(3);
+    net.attach(2, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(2, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(2, 1);
+    net.nodes[2].side.edges.room.insert(1, 1);
+    net.publish(0, 1, "a", "fills the connection", Qos::AtMostOnce);
+    net.advance(SECOND);
+    net.told(2, 1);
+    let at = net.now;
+    net.publish(0, 1, "a", "waits", Qos::AtLeastOnce);
+    net.advance(SECOND * 5);
+    assert_eq!(net.got(2, 1).len(), 0);
+    net.nodes[2].side.edges.room.remove(&1);
+    net.input(2, Input::Writable { link: Link(1) });
+    net.check_accepted(2, 1, at);
+}
+
+#[test]
+fn an_event_that_waits_for_a_client_who_is_away_grows_older() {
+    for durability in [Durability::Queued, Durability::SemiDurable, Durability::Durable] {
+        let mut net = line(2);
+        let subscribe = |net: &mut Net| {
+            let plain = plain("a", Qos::AtLeastOnce);
+            let filter = Filter { spec: SubscriptionSpec { durability, ..plain.spec }, ..plain };
+            net.subscribe(1, 1, filter);
+        };
+        assert_eq!(net.connect(1, 1, "s"), Some(false));
+        net.attach(0, 1, "p");
+        subscribe(&mut net);
+        net.advance(SECOND * 3);
+        net.leave(1, 1);
+        net.told(1, 1);
+        net.advance(SECOND);
+        let at = net.now;
+        net.publish(0, 1, "a", "x", Qos::AtLeastOnce);
+        net.advance(SECOND * 30);
+        assert_eq!(net.connect(1, 1, "s"), Some(true));
+        net.advance(SECOND);
+        net.check_accepted(1, 1, at);
+    }
+}
