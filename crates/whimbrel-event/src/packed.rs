@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0 | 8 | pubend |
 //! | 8 | 8 | tick |
-//! | 16 | 8 | when it was accepted, nanoseconds; for another broker's event the moment from which its age counts |
+//! | 16 | 8 | when it was accepted, nanoseconds; of another broker's event [`EventRef::age_from`] |
 //! | 24 | 8 | publisher |
 //! | 32 | 1 | flags: quality of service (2 bits), reliable, then which of the parts below are there |
 //! | 33 | 1 | importance |
@@ -14,9 +14,10 @@
 //! | 36 | 4 | bytes of the attributes |
 //!
 //! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), when another
-//! broker accepted it (8; without the flag it is the tick), the headers (a length of 4, a byte of flags, each present header as a
-//! length of 4 and its bytes, and in the rest of that length the pubend and tick, 8 each, of its
-//! predecessors). Then topic, attributes, and the payload, which is the rest.
+//! broker accepted it (8; without the flag it is the tick), the headers (a length of 4, a byte of
+//! flags, each present header as a length of 4 and its bytes, and in the rest of that length the
+//! pubend and tick, 8 each, of its predecessors). Then topic, attributes, and the payload, which is
+//! the rest.
 
 use core::time::Duration;
 

@@ -185,7 +185,7 @@ pub struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// When the event was accepted, by this broker's clock, at whichever broker that was. An event's
+    /// When the event was accepted, by this broker's clock, at whichever broker that was. Its
     /// tick is the time of its acceptance by the clock of its broker, and the age of one that came
     /// over links is kept with it.
     #[inline]

@@ -3,9 +3,9 @@
 //! the events of the network layer.
 //!
 //! - `drive`: inputs, deadlines, events of the network layer and messages of other brokers are
-//!   dispatched. `due`: the purposes of deadlines. `watch`: what follows when the topology or the
-//!   own subscriptions have changed.
-//! - `registry`: retained messages are the same at every broker.
+//!   dispatched, also what follows when the topology or the own subscriptions have changed. `due`:
+//!   the purposes of deadlines.
+//! - `retained`: retained messages are the same at every broker.
 //! - `follow`: hosts come to be known, end, are retired and forgotten.
 //! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
 //! - `borrow`, `lend`, `passing`: parts of logs, read for other brokers.
@@ -23,8 +23,8 @@ mod hold_received;
 mod inspect;
 mod lend;
 mod passing;
-mod registry;
 mod rendezvous;
+mod retained;
 mod roam;
 mod shares;
 mod stats;

@@ -1,7 +1,8 @@
 //! Latencies of deliveries by the class of their subscriptions.
 //!
-//! The latency of sampled deliveries is taken when they are handed out. That of an event from another
-//! broker is the age with which it came, and the time that it has been here: clocks are not compared.
+//! The latency of sampled deliveries is taken when they are handed out. That of an event from
+//! another broker is the age with which it came, and the time that it has been here: clocks are not
+//! compared.
 
 use core::time::Duration;
 
