@@ -101,8 +101,13 @@ impl Net {
 
     /// How long to wait for an answer: `least`, or twice the round trip if that is longer.
     pub fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
-        let way = self.routes.cost_us(whom).unwrap_or(0);
-        least.max(Duration::from_micros(way.saturating_mul(4)))
+        least.max(self.way(whom).saturating_mul(4))
+    }
+
+    /// The estimated delay of the path to a broker, with some tenths of a millisecond for each broker
+    /// on it; zero if there is none.
+    pub fn way(&self, whom: HostId) -> Duration {
+        Duration::from_micros(self.routes.cost_us(whom).unwrap_or(0))
     }
 
     /// Sends a message to the next broker on its path. Returns `false` if there is no path, or no

@@ -66,7 +66,9 @@ pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
         out.put_u64(event.publisher.to_bits());
     }
     if let Some(expires) = event.expires {
-        out.put_zigzag(expires.as_nanos().wrapping_sub(accepted.as_nanos()) as i64);
+        // Both by the same clock, so that any broker writes the bytes of the event's own broker.
+        let accepted_here = event.age_from.unwrap_or(*accepted);
+        out.put_zigzag(expires.as_nanos().wrapping_sub(accepted_here.as_nanos()) as i64);
     }
     if let Some(deadline) = event.deadline_ms {
         out.put_varint(u64::from(deadline));

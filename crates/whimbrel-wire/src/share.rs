@@ -116,7 +116,8 @@ pub struct Hand<'a> {
     pub number: u64,
     /// The shared subscription.
     pub text: &'a str,
-    /// The sender's clock, nanoseconds: the age of the event is relative to it.
+    /// The clock of the broker that accepted the event when it is sent, nanoseconds, as far as the
+    /// sender knows it: the age of the event is relative to it.
     pub now: u64,
     /// Whether it was published with the retain mark.
     pub retain: bool,

@@ -168,6 +168,7 @@ impl Broker {
             overlay.stats.reads_late += 1;
             return;
         };
+        let way = overlay.net.way(from.host);
         let mut events = Vec::with_capacity(told.events.len());
         for (tick, bytes) in &told.events {
             let id = EventId { pubend, tick: *tick };
@@ -179,7 +180,7 @@ impl Broker {
                 overlay.net.refuse_message();
                 return;
             }
-            event.arrive(now, Time::from_nanos(told.now).since(event.accepted));
+            event.arrive(now, Time::from_nanos(told.now).since(event.accepted) + way);
             event.event.headers.retain = told.retained.binary_search(tick).is_ok();
             events.push(event.keep());
         }

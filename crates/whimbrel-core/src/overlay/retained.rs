@@ -24,7 +24,7 @@ impl Replicated for Retained {
     fn put_value(&self, now: Time, topic: &str, into: &mut Vec<u8>) -> Option<u64> {
         let event = self.get(topic)?.packed().unpack();
         compact::write(&event, into);
-        Some(now.since(event.accepted).as_millis() as u64)
+        Some(event.age(now).as_millis() as u64)
     }
 
     fn hashes(&self) -> &[u64; REGISTRY_RANGES] {

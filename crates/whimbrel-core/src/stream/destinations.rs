@@ -238,7 +238,7 @@ impl Overlay {
             let mut bytes = core::mem::take(&mut self.destinations.event);
             bytes.clear();
             compact::write(event, &mut bytes);
-            let age_us = now.since(event.accepted).as_micros() as u64;
+            let age_us = event.age(now).as_micros() as u64;
             let repairers = Repairers::NONE;
             let sending = Sending { id: event.id, age_us, answer: false, retain, repairers, event: &bytes };
             self.net.send_own(now, &sending, &dests, out);

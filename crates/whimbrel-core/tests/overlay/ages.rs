@@ -5,11 +5,11 @@ use core::time::Duration;
 use std::cell::Cell;
 use std::rc::Rc;
 
-use whimbrel_core::{Durability, Filter, Input, Link, SubscriptionSpec};
-use whimbrel_event::{Qos, Time};
+use whimbrel_core::{Durability, Filter, Input, Link, Publish, Settlement, SubscriptionSpec};
+use whimbrel_event::{EventRef, Qos, Time};
 
 use super::SECOND;
-use super::common::plain;
+use super::common::{Got, event, plain};
 use super::net::Net;
 
 /// How far the clock of each broker is ahead of that of the one before.
@@ -38,12 +38,13 @@ fn line(count: usize) -> Net {
 impl Net {
     /// Checks that a client has got one event, and that the moment of its acceptance is `at` of the
     /// world's clock, by the clock of the client's broker.
-    fn check_accepted(&mut self, node: usize, link: u32, at: Time) {
-        let got = self.got(node, link);
+    fn check_accepted(&mut self, node: usize, link: u32, at: Time) -> Got {
+        let mut got = self.got(node, link);
         assert_eq!(got.len(), 1, "{got:?}");
         let at = at.after(self.nodes[node].ahead);
         let error = at.since(got[0].accepted).max(got[0].accepted.since(at));
         assert!(error <= ERROR, "accepted at {at:?}, which is {error:?} from {:?}", got[0].accepted);
+        got.remove(0)
     }
 }
 
@@ -117,5 +118,52 @@ fn an_event_that_waits_for_a_client_who_is_away_grows_older() {
         assert_eq!(net.connect(1, 1, "s"), Some(true));
         net.advance(SECOND);
         net.check_accepted(1, 1, at);
+    }
+}
+
+#[test]
+fn the_member_of_a_shared_subscription_elsewhere_knows_the_age() {
+    let mut net = line(3);
+    net.attach(0, 1, "p");
+    // The home is the broker of the first member.
+    net.attach(1, 2, "at home");
+    net.subscribe(1, 2, plain("$share/g/a", Qos::AtLeastOnce));
+    net.advance(SECOND * 3);
+    net.attach(2, 3, "elsewhere");
+    net.subscribe(2, 3, plain("$share/g/a", Qos::AtLeastOnce));
+    net.advance(SECOND * 5);
+    net.told(1, 2);
+    net.told(2, 3);
+    let mut elsewhere = 0;
+    for _ in 0..8 {
+        let at = net.now;
+        net.publish(0, 1, "a", "x", Qos::AtLeastOnce);
+        net.advance(SECOND);
+        let is_at_home = net.nodes[1].side.edges.told.contains_key(&2);
+        let (node, link) = if is_at_home { (1, 2) } else { (2, 3) };
+        elsewhere += u32::from(!is_at_home);
+        let got = net.check_accepted(node, link, at);
+        net.input(node, Input::Settle { link: Link(link), tag: got.tag, by: Settlement::Acknowledged });
+        net.advance(SECOND);
+    }
+    assert!(elsewhere > 0);
+}
+
+#[test]
+fn a_retained_message_expires_at_the_same_moment_at_all_brokers() {
+    let mut net = line(3);
+    net.attach(0, 1, "p");
+    let life = SECOND * 60;
+    let event = EventRef { expires: Some(net.now.after(life)), ..event("a", "x", Qos::AtLeastOnce) };
+    net.input(0, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
+    for (pause, is_there) in [(59, true), (2, false)] {
+        net.advance(SECOND * pause);
+        for node in 0..3 {
+            let link = 10 + pause as u32;
+            net.attach(node, link, &format!("s{pause}"));
+            net.subscribe(node, link, plain("a", Qos::AtLeastOnce));
+            net.advance(SECOND / 10);
+            assert_eq!(net.got(node, link).len(), usize::from(is_there), "broker {node}, after {pause} s more");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Events as they travel: their bytes, and what is refused.
 
+use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use whimbrel_event::{
@@ -139,5 +140,18 @@ fn distances_of_moments_may_be_as_great_as_can_be() {
         let read = compact::read(&bytes, id).expect("an event");
         assert_eq!(read.accepted.as_nanos(), accepted);
         assert_eq!(read.event.expires, event.expires);
+    }
+}
+
+#[test]
+fn an_event_that_came_over_links_is_written_as_its_own_broker_wrote_it() {
+    let event = EventRef { expires: Some(Time::from_nanos(1100)), ..plain().event };
+    let bytes = written(&AcceptedEvent { event, ..plain() });
+    for (now, age) in [(5_000, 10), (7, 3), (1 << 40, 99)] {
+        let mut here = compact::read(&bytes, ID).unwrap();
+        here.arrive(Time::from_nanos(now), Duration::from_nanos(age));
+        assert_eq!(here.age(Time::from_nanos(now + 1)), Duration::from_nanos(age + 1));
+        assert_eq!(here.event.expires, Some(Time::from_nanos(now + 100 - age)));
+        assert_eq!(written(&here), bytes);
     }
 }

@@ -249,11 +249,11 @@ impl Broker {
 /// The interval at which a home is told of the members here.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// The event of a message; `None` if it is not valid.
-fn event_of(now: Time, hand: &Hand<'_>) -> Option<Event> {
+/// The event of a message whose way took `way`; `None` if it is not valid.
+fn event_of(now: Time, way: Duration, hand: &Hand<'_>) -> Option<Event> {
     let mut event = compact::read(hand.event, hand.id).ok()?;
     TopicName::new(event.event.topic).ok()?;
-    event.arrive(now, Time::from_nanos(hand.now).since(event.accepted));
+    event.arrive(now, Time::from_nanos(hand.now).since(event.accepted) + way);
     event.event.headers.retain = hand.retain;
     Some(event.keep())
 }
@@ -332,7 +332,7 @@ impl Broker {
             // again.
             return;
         }
-        let Some(event) = event_of(now, hand) else {
+        let Some(event) = event_of(now, self.overlay.net.way(from.host), hand) else {
             self.overlay.net.refuse_message();
             return;
         };

@@ -45,15 +45,17 @@ pub(crate) struct Brokers {
 
 /// Encodes the message that hands an event to a branch; `None` if it is too large.
 fn hand_body(now: Time, (number, text): (u64, &str), event: &Event) -> Option<(u8, Vec<u8>)> {
-    let (id, retain) = (event.id(), event.packed().retain());
+    let (event, retain) = (event.packed().unpack(), event.packed().retain());
     let mut bytes = Vec::new();
-    compact::write(&event.packed().unpack(), &mut bytes);
+    compact::write(&event, &mut bytes);
     if bytes.len() + text.len() + BESIDE > MESSAGE_BYTES_MAX {
         return None;
     }
     let mut body = Vec::with_capacity(bytes.len() + text.len() + BESIDE);
-    let kind =
-        BrokerMessage::Hand(Hand { number, text, now: now.as_nanos(), retain, id, event: &bytes }).encode(&mut body);
+    // The receiver knows neither this broker's clock nor that of the event's broker.
+    let its_now = event.accepted + event.age(now);
+    let kind = BrokerMessage::Hand(Hand { number, text, now: its_now.as_nanos(), retain, id: event.id, event: &bytes })
+        .encode(&mut body);
     Some((kind, body))
 }
 
