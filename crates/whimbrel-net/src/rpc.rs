@@ -104,8 +104,8 @@ impl Net {
         least.max(self.way(whom).saturating_mul(4))
     }
 
-    /// The estimated delay of the path to a broker, with some tenths of a millisecond for each broker
-    /// on it; zero if there is none.
+    /// The estimated delay of the path to a broker, with some tenths of a millisecond for each
+    /// broker on it; zero if there is none.
     pub fn way(&self, whom: HostId) -> Duration {
         Duration::from_micros(self.routes.cost_us(whom).unwrap_or(0))
     }
