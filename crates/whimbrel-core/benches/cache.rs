@@ -54,7 +54,7 @@ impl Source {
             importance: (1 + mixed / PUBENDS % 10) as u8,
             expires: None,
             deadline_ms: None,
-            age_from: None,
+            clock_offset: 0,
             publisher: whimbrel_event::Publisher::UNKNOWN,
         };
         (self.serial, AcceptedEvent { id, accepted: now, event })

@@ -23,7 +23,7 @@ fn event(serial: u64, payload: &[u8]) -> AcceptedEvent<'_> {
         importance: (1 + serial % 10) as u8,
         expires: None,
         deadline_ms: None,
-        age_from: None,
+        clock_offset: 0,
         publisher: whimbrel_event::Publisher::UNKNOWN,
     };
     AcceptedEvent { id, accepted: Time::from_nanos(serial), event }

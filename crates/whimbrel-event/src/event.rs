@@ -117,9 +117,10 @@ pub struct EventRef<'a> {
     pub expires: Option<Time>,
     /// End-to-end deadline in milliseconds after acceptance.
     pub deadline_ms: Option<u32>,
-    /// The moment of this broker's clock from which the event's age counts, if another broker
-    /// accepted it; see [`crate::AcceptedEvent::age`].
-    pub age_from: Option<Time>,
+    /// How far this broker's clock is ahead of the clock of the event's broker, nanoseconds, as the
+    /// age with which the event came says; 0 if this broker accepted it. See
+    /// [`crate::AcceptedEvent::age`].
+    pub clock_offset: i64,
     /// The event's publisher.
     pub publisher: Publisher,
 }
@@ -282,7 +283,7 @@ mod tests {
             importance: 9,
             expires: Some(Time::from_nanos(50)),
             deadline_ms: Some(20),
-            age_from: None,
+            clock_offset: 0,
             publisher: Publisher::named("bus-7"),
         };
         let id = EventId { pubend: PubendId(1), tick: Tick(2) };

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | 0 | 8 | pubend |
 //! | 8 | 8 | tick |
-//! | 16 | 8 | when it was accepted, nanoseconds; of another broker's event [`EventRef::age_from`] |
+//! | 16 | 8 | when it was accepted, nanoseconds; of another broker's event by this broker's clock |
 //! | 24 | 8 | publisher |
 //! | 32 | 1 | flags: quality of service (2 bits), reliable, then which of the parts below are there |
 //! | 33 | 1 | importance |
@@ -32,8 +32,8 @@ const RELIABLE: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
 const DEADLINE: u8 = 1 << 4;
 const HEADERS: u8 = 1 << 5;
-const AGE_FROM: u8 = 1 << 6;
-/// Only with [`AGE_FROM`]: its broker accepted it at another moment than its tick.
+const OTHER_CLOCK: u8 = 1 << 6;
+/// Only with [`OTHER_CLOCK`]: its broker accepted it at another moment than its tick.
 const ACCEPTED: u8 = 1 << 7;
 
 const TEXT_PAYLOAD_KNOWN: u8 = 1;
@@ -75,22 +75,31 @@ impl AcceptedEvent<'_> {
         let accepted = self.accepted;
         let expires = |expires: Time| now + expires.since(accepted).saturating_sub(age);
         self.event.expires = self.event.expires.map(expires);
-        self.event.age_from = Some(now.before(age));
+        self.event.clock_offset = now.before(age).as_nanos().wrapping_sub(accepted.as_nanos()) as i64;
     }
 
     /// How long ago it was accepted, at whichever broker, by this broker's clock.
     pub fn age(&self, now: Time) -> Duration {
-        now.since(self.event.age_from.unwrap_or(self.accepted))
+        now.since(self.accepted_here())
+    }
+
+    /// When it was accepted, at whichever broker, by this broker's clock.
+    #[inline]
+    pub fn accepted_here(&self) -> Time {
+        self.accepted.by_clock_ahead(self.event.clock_offset)
     }
 
     /// Bytes of its packed form.
     pub fn packed_len(&self) -> usize {
-        self.event.packed_len() + if self.has_accepted() { 8 } else { 0 }
+        let len = self.event.packed_len();
+        if self.event.clock_offset == 0 { len } else { len + self.accepted_len() }
     }
 
-    /// Whether the moment of its acceptance has a part of its own.
-    fn has_accepted(&self) -> bool {
-        self.event.age_from.is_some() && self.accepted.as_nanos() != self.id.tick.0
+    /// Bytes of the moment at which another broker accepted the event: it is left out where it is
+    /// the tick.
+    #[cold]
+    fn accepted_len(&self) -> usize {
+        if self.accepted.as_nanos() == self.id.tick.0 { 0 } else { 8 }
     }
 
     /// Packs it.
@@ -106,9 +115,9 @@ impl AcceptedEvent<'_> {
         let (fixed, rest) = into.split_first_chunk_mut::<FIXED>().expect("room for what every event has");
         fixed[0..8].copy_from_slice(&id.pubend.0.to_le_bytes());
         fixed[8..16].copy_from_slice(&id.tick.0.to_le_bytes());
-        fixed[16..24].copy_from_slice(&event.age_from.unwrap_or(*accepted).as_nanos().to_le_bytes());
+        fixed[16..24].copy_from_slice(&accepted.as_nanos().to_le_bytes());
         fixed[24..32].copy_from_slice(&event.publisher.to_bits().to_le_bytes());
-        fixed[32] = flags(event) | if self.has_accepted() { ACCEPTED } else { 0 };
+        fixed[32] = flags(event);
         fixed[33] = event.importance;
         fixed[34..36].copy_from_slice(&topic_len.to_le_bytes());
         fixed[36..40].copy_from_slice(&attributes_len.to_le_bytes());
@@ -119,8 +128,13 @@ impl AcceptedEvent<'_> {
         if let Some(deadline) = event.deadline_ms {
             rest.put(&deadline.to_le_bytes());
         }
-        if self.has_accepted() {
-            rest.put(&accepted.as_nanos().to_le_bytes());
+        if event.clock_offset != 0 {
+            let has_accepted = self.accepted_len() != 0;
+            fixed[32] |= OTHER_CLOCK | if has_accepted { ACCEPTED } else { 0 };
+            fixed[16..24].copy_from_slice(&self.accepted_here().as_nanos().to_le_bytes());
+            if has_accepted {
+                rest.put(&accepted.as_nanos().to_le_bytes());
+            }
         }
         if !event.headers.is_empty() {
             put_headers(&event.headers, &mut rest);
@@ -136,9 +150,8 @@ fn flags(event: &EventRef<'_>) -> u8 {
     let reliable = if event.reliability == Reliability::Reliable { RELIABLE } else { 0 };
     let expires = if event.expires.is_some() { EXPIRES } else { 0 };
     let deadline = if event.deadline_ms.is_some() { DEADLINE } else { 0 };
-    let age_from = if event.age_from.is_some() { AGE_FROM } else { 0 };
     let headers = if event.headers.is_empty() { 0 } else { HEADERS };
-    event.qos as u8 | reliable | expires | deadline | age_from | headers
+    event.qos as u8 | reliable | expires | deadline | headers
 }
 
 /// The bytes of each header, if present, in their order.
@@ -238,11 +251,16 @@ impl<'a> Packed<'a> {
 
     /// When it was accepted.
     pub fn accepted(self) -> Time {
-        Time::from_nanos(match self.0[32] & (AGE_FROM | ACCEPTED) {
+        Time::from_nanos(match self.0[32] & (OTHER_CLOCK | ACCEPTED) {
             0 => self.number(16),
-            AGE_FROM => self.number(8),
+            OTHER_CLOCK => self.number(8),
             _ => self.number(FIXED + self.before_accepted()),
         })
+    }
+
+    /// [`EventRef::clock_offset`] of another broker's event.
+    fn clock_offset(self) -> i64 {
+        self.number(16).wrapping_sub(self.accepted().as_nanos()) as i64
     }
 
     /// The event's publisher.
@@ -291,6 +309,7 @@ impl<'a> Packed<'a> {
         let attributes_len = rest.length();
         let expires = (flags & EXPIRES != 0).then(|| Time::from_nanos(u64::from_le_bytes(rest.array())));
         let deadline_ms = (flags & DEADLINE != 0).then(|| u32::from_le_bytes(rest.array()));
+        let clock_offset = if flags & OTHER_CLOCK == 0 { 0 } else { self.clock_offset() };
         rest.take(if flags & ACCEPTED != 0 { 8 } else { 0 });
         let headers = if flags & HEADERS == 0 { Headers::EMPTY } else { rest.headers() };
         let topic = rest.text(usize::from(topic_len));
@@ -305,7 +324,7 @@ impl<'a> Packed<'a> {
             importance: self.importance(),
             expires,
             deadline_ms,
-            age_from: (flags & AGE_FROM != 0).then(|| Time::from_nanos(self.number(16))),
+            clock_offset,
             publisher: self.publisher(),
         }
     }
@@ -435,7 +454,7 @@ mod tests {
             importance: 9,
             expires: Some(Time::from_nanos(50)),
             deadline_ms: Some(20),
-            age_from: Some(Time::from_nanos(30)),
+            clock_offset: 30,
             publisher: Publisher::named("bus-7"),
         };
         // Each optional part is there or not, in all combinations.
@@ -457,7 +476,7 @@ mod tests {
                 reliability: if has(3) { Reliability::Reliable } else { Reliability::BestEffort },
                 expires: full.expires.filter(|_| has(7)),
                 deadline_ms: full.deadline_ms.filter(|_| has(8)),
-                age_from: full.age_from.filter(|_| has(12)),
+                clock_offset: if has(12) { full.clock_offset } else { 0 },
                 ..full
             };
             let id = EventId { pubend: PubendId(u64::MAX - 1), tick: Tick(2) };

@@ -39,6 +39,11 @@ impl Time {
         if nanos > (u64::MAX - self.0) as u128 { Time(u64::MAX) } else { Time(self.0 + nanos as u64) }
     }
 
+    /// This moment by a clock that is `nanos` ahead.
+    pub const fn by_clock_ahead(self, nanos: i64) -> Time {
+        Time(self.0.wrapping_add_signed(nanos))
+    }
+
     /// This moment moved back; stops at [`Time::ZERO`].
     pub const fn before(self, span: Duration) -> Time {
         let nanos = span.as_nanos();

@@ -5,16 +5,18 @@ use std::collections::BTreeSet;
 use whimbrel_event::Time;
 
 /// Deadlines, of which several may have the same purpose. Each operation takes the logarithm of
-/// their number.
+/// their number; the first one is at hand.
 #[derive(Debug)]
 pub struct Deadlines<D> {
     by_time: BTreeSet<(Time, D)>,
     by_due: BTreeSet<(D, Time)>,
+    /// The first of `by_time`: asked for at each input.
+    first: Option<(Time, D)>,
 }
 
 impl<D> Default for Deadlines<D> {
     fn default() -> Self {
-        Deadlines { by_time: BTreeSet::new(), by_due: BTreeSet::new() }
+        Deadlines { by_time: BTreeSet::new(), by_due: BTreeSet::new(), first: None }
     }
 }
 
@@ -22,6 +24,7 @@ impl<D: Copy + Ord> Deadlines<D> {
     /// Adds a deadline.
     pub fn insert(&mut self, at: Time, due: D) {
         self.by_time.insert((at, due));
+        self.first = self.first.min(Some((at, due))).or(Some((at, due)));
         self.by_due.insert((due, at));
     }
 
@@ -42,11 +45,15 @@ impl<D: Copy + Ord> Deadlines<D> {
     pub fn remove(&mut self, at: Time, due: D) {
         self.by_time.remove(&(at, due));
         self.by_due.remove(&(due, at));
+        if self.first == Some((at, due)) {
+            self.first = self.by_time.first().copied();
+        }
     }
 
     /// The first deadline.
+    #[inline]
     pub fn first(&self) -> Option<(Time, D)> {
-        self.by_time.first().copied()
+        self.first
     }
 
     /// The first deadline for a purpose.

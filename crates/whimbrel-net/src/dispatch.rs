@@ -5,9 +5,10 @@
 //! composition can forget it.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Cutter, Frame, Invalid, Registry};
+use whimbrel_wire::{Cutter, Frame, FrameAt, Invalid, Registry};
 
 use crate::event::{NetEvent, NetStep};
 use crate::io::{Io, LinkOutput};
@@ -22,7 +23,8 @@ use crate::{Channel, HangUp, Net, PeerInput, PeerLink};
 pub struct Work<'a> {
     source: Source<'a>,
     then: Option<Then>,
-    progress: Progress,
+    /// Nothing is left of the source.
+    is_over: bool,
 }
 
 /// The origin of a piece of work.
@@ -38,24 +40,13 @@ enum Source<'a> {
     Nothing,
 }
 
-/// How far a piece of work is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Progress {
-    /// Its source is being handled.
-    Open,
-    /// The source is used up, and its cutter goes back to the link.
-    Over,
-    /// Nothing is left of the source.
-    Done,
-}
-
 /// What follows in the network layer after the composition has dispatched an event.
 #[derive(Debug)]
 pub(crate) enum Then {
     /// The link is up: both ends compare what they know, and the link is probed.
     Compare(PeerLink),
     /// The link state is learned.
-    Learn { link: PeerLink, state: Box<LinkState>, age: Duration },
+    Learn { link: PeerLink, state: Arc<LinkState>, age: Duration },
     /// All neighbours are told; the link state of this host was received.
     Tell(HostId),
     /// All neighbours are told.
@@ -90,7 +81,7 @@ impl Net {
                 Source::Nothing
             }
         };
-        Work { source, then: None, progress: Progress::Open }
+        Work { source, then: None, is_over: false }
     }
 
     /// Begins to handle bytes of a link: those of a stream go through the link's cutter.
@@ -122,7 +113,7 @@ impl Net {
     pub fn begin_due(&mut self, now: Time) -> Option<Work<'static>> {
         let (at, due) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(at, due);
-        Some(Work { source: Source::NetDue(due), then: None, progress: Progress::Open })
+        Some(Work { source: Source::NetDue(due), then: None, is_over: false })
     }
 
     /// Handles the next part of some work. The caller dispatches the event of a step before the
@@ -131,43 +122,65 @@ impl Net {
         if let Some(then) = work.then.take() {
             return step_of(self.resume(io, then, &mut work.then));
         }
-        let progress = core::mem::replace(&mut work.progress, Progress::Done);
-        match &mut work.source {
-            Source::Stream { link, channel, cutter, .. } if progress == Progress::Over => {
-                if let Some(peer) = self.peers.get_mut(*link) {
-                    peer.cutters[*channel as usize] = core::mem::take(cutter);
-                }
+        if work.is_over {
+            return NetStep::Done;
+        }
+        if let Source::Stream { .. } = work.source {
+            return self.read(work, io);
+        }
+        work.is_over = true;
+        match work.source {
+            Source::Room(link) => {
+                self.pump(io, link);
                 NetStep::Done
             }
-            Source::Stream { link, channel, cutter, chunk } if progress == Progress::Open => {
-                work.progress = Progress::Open;
-                let (link, channel) = (*link, *channel);
-                let invalid = match cutter.next(chunk) {
-                    Ok(Some(frame)) => match self.on_frame(io, (link, channel), frame, &mut work.then) {
-                        Ok(event) => return step_of(event),
-                        Err(invalid) => Some(invalid),
-                    },
-                    Ok(None) => None,
+            Source::NetDue(due) => step_of(self.meet(io, due)),
+            Source::Stream { .. } | Source::Nothing => NetStep::Done,
+        }
+    }
+
+    /// Handles the frames of a chunk up to one that gives an event. Events that are only passed on
+    /// give none.
+    fn read<'w>(&mut self, work: &'w mut Work<'_>, io: &mut Io<'_>) -> NetStep<'w> {
+        let Work { source, then, is_over } = work;
+        let Source::Stream { link, channel, cutter, chunk } = source else { return NetStep::Done };
+        let (link, channel) = (*link, *channel);
+        // Bounded by the bytes of the chunk.
+        let length_bytes = loop {
+            let invalid = match cutter.find(chunk) {
+                Ok(FrameAt::Chunk(frame)) => match self.on_frame(io, (link, channel), frame, then) {
+                    Ok(None) if then.is_none() => continue,
+                    Ok(event) => return step_of(event),
                     Err(invalid) => Some(invalid),
-                };
-                work.progress = Progress::Over;
-                if let Some(invalid) = invalid {
-                    self.refuse_stream(io, link, matches!(invalid, Invalid::Major(_)));
-                }
+                },
+                Ok(FrameAt::Held { length_bytes }) => break length_bytes,
+                Ok(FrameAt::Nowhere) => None,
+                Err(invalid) => Some(invalid),
+            };
+            if let Some(invalid) = invalid {
+                self.refuse_stream(io, link, invalid);
+            } else if let Some(peer) = self.peers.get_mut(link) {
+                peer.cutters[channel as usize] = core::mem::take(cutter);
+            }
+            *is_over = true;
+            return NetStep::Done;
+        };
+        match self.on_frame(io, (link, channel), cutter.held_frame(length_bytes), then) {
+            Ok(event) => step_of(event),
+            Err(invalid) => {
+                // The link is closed, so that the frames behind are ignored.
+                self.refuse_stream(io, link, invalid);
                 NetStep::More
             }
-            Source::Room(link) if progress == Progress::Open => {
-                self.pump(io, *link);
-                NetStep::Done
-            }
-            Source::NetDue(due) if progress == Progress::Open => step_of(self.meet(io, *due)),
-            _ => NetStep::Done,
         }
     }
 
     /// Closes a link with an invalid stream. A link of another version is no invalid frame.
-    fn refuse_stream(&mut self, io: &mut Io<'_>, link: PeerLink, is_of_other_version: bool) {
-        if is_of_other_version {
+    fn refuse_stream(&mut self, io: &mut Io<'_>, link: PeerLink, invalid: Invalid) {
+        if self.peers.get(link).is_none() {
+            return;
+        }
+        if matches!(invalid, Invalid::Major(_)) {
             return self.hang_up(io.now, link, HangUp::OtherVersion, io.out);
         }
         self.stats.frames_invalid += 1;
@@ -181,7 +194,7 @@ impl Net {
         io: &mut Io<'_>,
         (link, channel): (PeerLink, Channel),
         bytes: &'w [u8],
-        then: &'w mut Option<Then>,
+        then: &mut Option<Then>,
     ) -> Result<Option<NetEvent<'w>>, Invalid> {
         let Some(peer) = self.peers.get_mut(link) else { return Ok(None) };
         peer.counters.frames_in += 1;
@@ -226,14 +239,14 @@ impl Net {
     }
 
     /// Does what follows after an event was dispatched.
-    fn resume<'w>(&mut self, io: &mut Io<'_>, then: Then, next: &'w mut Option<Then>) -> Option<NetEvent<'w>> {
+    fn resume(&mut self, io: &mut Io<'_>, then: Then, next: &mut Option<Then>) -> Option<NetEvent<'static>> {
         match then {
             Then::Compare(link) => {
                 self.compare(io, link);
                 self.probe(io, link);
                 None
             }
-            Then::Learn { link, state, age } => self.learn(io, link, *state, age, next),
+            Then::Learn { link, state, age } => self.learn(io, link, Arc::unwrap_or_clone(state), age, next),
             Then::Tell(host) => {
                 self.pump_all(io);
                 self.joining.on_link_state(host);
@@ -316,13 +329,13 @@ fn on_entries<'w>(
 }
 
 /// The event that a broker announces a link state; the link state is learned afterwards.
-fn offer_state<'w>(
+fn offer_state(
     link: PeerLink,
     frame: &whimbrel_wire::LinkStateFrame<'_>,
-    then: &'w mut Option<Then>,
-) -> NetEvent<'w> {
-    let state = Box::new(LinkState::of_frame(frame));
+    then: &mut Option<Then>,
+) -> NetEvent<'static> {
+    let state = Arc::new(LinkState::of_frame(frame));
     let age = Duration::from_millis(u64::from(frame.age_ms));
-    let Then::Learn { state, .. } = then.insert(Then::Learn { link, state, age }) else { unreachable!("it was set") };
+    *then = Some(Then::Learn { link, state: Arc::clone(&state), age });
     NetEvent::StateOffered(state)
 }

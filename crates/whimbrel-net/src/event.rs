@@ -1,5 +1,7 @@
 //! What the network layer tells the composition above it.
 
+use std::sync::Arc;
+
 use whimbrel_event::HostId;
 use whimbrel_wire::{Dest, EventFrame, Hello, MessageFrame, Nack, PreviousIdentities, Registry, Silence};
 
@@ -21,7 +23,7 @@ pub enum NetEvent<'a> {
         was_known: bool,
     },
     /// A broker announces a link state, which is learned after this event. It may name ended hosts.
-    StateOffered(&'a LinkState),
+    StateOffered(Arc<LinkState>),
     /// A broker's link state was new, and is in the topology.
     BrokerKnown {
         /// The broker.

@@ -198,13 +198,13 @@ impl Net {
     }
 
     /// Handles a neighbour's digest.
-    pub(crate) fn on_digest<'w>(
+    pub(crate) fn on_digest(
         &mut self,
         io: &mut Io<'_>,
         link: PeerLink,
         digest: &Digest,
-        then: &'w mut Option<Then>,
-    ) -> Option<NetEvent<'w>> {
+        then: &mut Option<Then>,
+    ) -> Option<NetEvent<'static>> {
         let Net { peers, topology, .. } = self;
         let peer = peers.get_mut(link)?;
         for (host, incarnation, sequence) in &digest.link_states {
@@ -256,14 +256,14 @@ impl Net {
     }
 
     /// Learns a link state that a neighbour has sent.
-    pub(crate) fn learn<'w>(
+    pub(crate) fn learn(
         &mut self,
         io: &mut Io<'_>,
         link: PeerLink,
         state: LinkState,
         age: Duration,
-        then: &'w mut Option<Then>,
-    ) -> Option<NetEvent<'w>> {
+        then: &mut Option<Then>,
+    ) -> Option<NetEvent<'static>> {
         let host = state.host;
         let was_known = self.topology.get(host).is_some();
         match self.topology.learn(io.now, state, age) {
@@ -313,13 +313,13 @@ impl Net {
     }
 
     /// Handles an interest.
-    pub(crate) fn on_interest<'w>(
+    pub(crate) fn on_interest(
         &mut self,
         io: &mut Io<'_>,
         link: PeerLink,
         update: &InterestUpdate<'_>,
-        then: &'w mut Option<Then>,
-    ) -> Option<NetEvent<'w>> {
+        then: &mut Option<Then>,
+    ) -> Option<NetEvent<'static>> {
         let host = update.host;
         if host == self.identity.host {
             return None;

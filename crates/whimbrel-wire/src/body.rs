@@ -21,7 +21,9 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, number: u8, behind: usize, put: impl 
     let length = out.len() - begin + behind;
     assert!(length <= FRAME_BYTES_MAX, "whoever makes a frame keeps it below {FRAME_BYTES_MAX} bytes");
     let (bytes, count) = varint(length as u64);
-    out.splice(begin..begin, bytes[..count].iter().copied());
+    out.extend_from_slice(&bytes[..count]);
+    out.copy_within(begin..begin + length - behind, begin + count);
+    out[begin..begin + count].copy_from_slice(&bytes[..count]);
 }
 
 /// The type of [`crate::Frame::Event`], whose header is also written without its event.

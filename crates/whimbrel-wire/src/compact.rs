@@ -67,8 +67,8 @@ pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
     }
     if let Some(expires) = event.expires {
         // Both by the same clock, so that any broker writes the bytes of the event's own broker.
-        let accepted_here = event.age_from.unwrap_or(*accepted);
-        out.put_zigzag(expires.as_nanos().wrapping_sub(accepted_here.as_nanos()) as i64);
+        let accepted = accepted.by_clock_ahead(event.clock_offset);
+        out.put_zigzag(expires.as_nanos().wrapping_sub(accepted.as_nanos()) as i64);
     }
     if let Some(deadline) = event.deadline_ms {
         out.put_varint(u64::from(deadline));
@@ -149,7 +149,7 @@ pub fn read(bytes: &[u8], id: EventId) -> Result<AcceptedEvent<'_>, Invalid> {
         importance,
         expires,
         deadline_ms,
-        age_from: None,
+        clock_offset: 0,
         publisher,
     };
     Ok(AcceptedEvent { id, accepted, event })

@@ -36,6 +36,20 @@ impl Cutter {
     /// as the length is received. The stream cannot be used any more, and each further call returns
     /// the same error.
     pub fn next<'s, 'c: 's>(&'s mut self, chunk: &mut &'c [u8]) -> Result<Option<&'s [u8]>, Invalid> {
+        Ok(match self.find(chunk)? {
+            FrameAt::Nowhere => None,
+            FrameAt::Chunk(frame) => Some(frame),
+            FrameAt::Held { length_bytes } => Some(self.held_frame(length_bytes)),
+        })
+    }
+
+    /// As [`Cutter::next`], but tells only where the frame is: one in the chunk does not borrow the
+    /// cutter.
+    ///
+    /// # Errors
+    /// As [`Cutter::next`].
+    #[inline]
+    pub fn find<'c>(&mut self, chunk: &mut &'c [u8]) -> Result<FrameAt<'c>, Invalid> {
         if let Some(invalid) = self.failed {
             return Err(invalid);
         }
@@ -43,15 +57,13 @@ impl Cutter {
             self.forget();
         }
         let found = if self.held.is_empty() { self.cut(chunk) } else { self.complete(chunk) };
-        match found {
-            Ok(FrameAt::Nothing) => Ok(None),
-            Ok(FrameAt::InChunk(frame)) => Ok(Some(frame)),
-            Ok(FrameAt::HeldStream { length_bytes }) => Ok(Some(&self.held[length_bytes..])),
-            Err(invalid) => {
-                self.failed = Some(invalid);
-                Err(invalid)
-            }
-        }
+        self.failed = found.as_ref().err().copied();
+        found
+    }
+
+    /// The frame that the cutter holds, until the next call of [`Cutter::find`].
+    pub fn held_frame(&self, length_bytes: usize) -> &[u8] {
+        &self.held[length_bytes..]
     }
 
     /// Bytes of the incomplete frame.
@@ -73,11 +85,11 @@ impl Cutter {
             && let Some((frame, rest)) = chunk[begin..].split_at_checked(length)
         {
             *chunk = rest;
-            return Ok(FrameAt::InChunk(frame));
+            return Ok(FrameAt::Chunk(frame));
         }
         self.held.extend_from_slice(chunk);
         *chunk = &[];
-        Ok(FrameAt::Nothing)
+        Ok(FrameAt::Nowhere)
     }
 
     /// Completes the held frame with more bytes.
@@ -87,7 +99,7 @@ impl Cutter {
             if let Some(known) = frame_length(&self.held)? {
                 break known;
             }
-            let Some((byte, rest)) = chunk.split_first() else { return Ok(FrameAt::Nothing) };
+            let Some((byte, rest)) = chunk.split_first() else { return Ok(FrameAt::Nowhere) };
             self.held.push(*byte);
             *chunk = rest;
         };
@@ -96,15 +108,22 @@ impl Cutter {
         self.held.extend_from_slice(here);
         *chunk = rest;
         self.is_done = here.len() == missing;
-        Ok(if self.is_done { FrameAt::HeldStream { length_bytes: begin } } else { FrameAt::Nothing })
+        Ok(if self.is_done { FrameAt::Held { length_bytes: begin } } else { FrameAt::Nowhere })
     }
 }
 
-/// Place of the next frame.
-enum FrameAt<'c> {
-    Nothing,
-    InChunk(&'c [u8]),
-    HeldStream { length_bytes: usize },
+/// The place of the next frame of a stream.
+#[derive(Clone, Copy, Debug)]
+pub enum FrameAt<'c> {
+    /// The chunk has no further complete frame: all of it was taken.
+    Nowhere,
+    /// It lies in the chunk as a whole.
+    Chunk(&'c [u8]),
+    /// The cutter holds it, behind so many bytes of its length: [`Cutter::held_frame`].
+    Held {
+        /// Bytes of the length.
+        length_bytes: usize,
+    },
 }
 
 /// The number of bytes of the length at the beginning, and the length; `None` if it is incomplete.

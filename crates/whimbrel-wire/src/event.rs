@@ -43,12 +43,12 @@ impl<'a> EventFrame<'a> {
         EventId { pubend: self.pubend, tick: self.tick }
     }
 
-    /// A reader of the tree.
+    /// A reader of the tree of a decoded frame, which is not checked again.
     ///
     /// # Errors
-    /// When the tree is malformed, which is impossible for a decoded frame.
+    /// When the tree's first node is malformed, which is impossible for a decoded frame.
     pub fn routes(&self) -> Result<TreeReader<'a>, Invalid> {
-        TreeReader::new(self.tree, self.tick, self.default_previous)
+        TreeReader::checked(self.tree, self.tick, self.default_previous)
     }
 
     /// Appends the frame, with its length, up to its event. The caller appends the `event_len`

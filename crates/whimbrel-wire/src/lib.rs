@@ -26,7 +26,7 @@ mod share;
 mod topology;
 mod tree;
 
-pub use cutter::Cutter;
+pub use cutter::{Cutter, FrameAt};
 pub use event::{EventFrame, Repairers};
 pub use frame::Frame;
 pub use holds::{GrantedStream, HeldStream, HoldGrant, HoldReport, TakenOver};

@@ -256,6 +256,15 @@ impl<'a> TreeReader<'a> {
         TreeReader::new(tree, Tick(0), Tick(0))
     }
 
+    /// A reader of a tree that has been checked: only its first node is read.
+    pub(crate) fn checked(tree: &'a [u8], tick: Tick, default_previous: Tick) -> Result<Self, Invalid> {
+        let ticks = Ticks { tick, default_previous };
+        let mut input = Reader(tree);
+        let head = Head::read_root(&mut input)?;
+        let own = read_dest(&head, &mut input, ticks)?;
+        Ok(TreeReader { own, children: head.children, rest: input.0, ticks })
+    }
+
     /// Reads the tree at the beginning of `input`, and moves `input` behind it.
     pub(crate) fn read(input: &mut Reader<'a>, tick: Tick, default_previous: Tick) -> Result<Self, Invalid> {
         let ticks = Ticks { tick, default_previous };

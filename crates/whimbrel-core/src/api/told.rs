@@ -190,7 +190,7 @@ impl Delivery<'_> {
     /// over links is kept with it.
     #[inline]
     pub fn accepted(&self) -> Time {
-        self.event.age_from.unwrap_or(Time::from_nanos(self.id.tick.0))
+        Time::from_nanos(self.id.tick.0).by_clock_ahead(self.event.clock_offset)
     }
 }
 

@@ -130,16 +130,16 @@ impl Broker {
             }
             return;
         }
-        let work = self.overlay.net.begin(now, input, out);
-        self.finish(now, work, out);
+        let mut work = self.overlay.net.begin(now, input, out);
+        self.finish(now, &mut work, out);
         self.check_ways(now, out);
     }
 
     /// Does some work of the network layer to its end, and dispatches its events.
-    fn finish(&mut self, now: Time, mut work: Work<'_>, out: &mut dyn Output) {
+    fn finish(&mut self, now: Time, work: &mut Work<'_>, out: &mut dyn Output) {
         loop {
             let Broker { overlay, retained, .. } = self;
-            match overlay.net.step(&mut work, &mut Io { now, out: &mut *out, maps: &[&*retained] }) {
+            match overlay.net.step(work, &mut Io { now, out: &mut *out, maps: &[&*retained] }) {
                 NetStep::Event(event) => self.on_net_event(now, event, out),
                 NetStep::More => {}
                 NetStep::Done => return,
@@ -155,7 +155,7 @@ impl Broker {
                 self.follow_host(now, (hello.host, hello.name, was_known), (pubends, hello.birth), out);
                 self.tell_previous(now, link, &hello, out);
             }
-            NetEvent::StateOffered(state) => self.end_namesakes(now, state, out),
+            NetEvent::StateOffered(state) => self.end_namesakes(now, &state, out),
             NetEvent::BrokerKnown { host, was_known } => self.on_broker_known(now, host, was_known, out),
             NetEvent::Joined => self.confirm_ready(now, out),
             NetEvent::InterestChanged { host } => {
@@ -198,8 +198,8 @@ impl Broker {
         for _ in 0..DUE_SLICE {
             let overlay = &mut self.overlay;
             if overlay.is_net_first() {
-                let Some(work) = overlay.net.begin_due(now) else { break };
-                self.finish(now, work, out);
+                let Some(mut work) = overlay.net.begin_due(now) else { break };
+                self.finish(now, &mut work, out);
                 continue;
             }
             let Some(due) = overlay.take_due(now) else { break };

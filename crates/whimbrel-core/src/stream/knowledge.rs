@@ -304,6 +304,18 @@ impl<I: Interest> Knowledge<I> {
         if after >= upto {
             return;
         }
+        // Knowledge mostly comes in order: the range is behind all runs, or continues the last one.
+        match self.runs.last_entry() {
+            Some(last) if last.get().upto > after => {}
+            Some(mut last) if last.get().upto == after && last.get().state == state => {
+                last.get_mut().upto = upto;
+                return;
+            }
+            _ => {
+                self.runs.insert(after, Run { upto, state });
+                return;
+            }
+        }
         let touched = self.touched(after, upto);
         let mut known = after;
         let mut pieces = Pieces::default();

@@ -384,7 +384,7 @@ pub fn event<'a>(topic: &'a str, payload: &'a str, qos: Qos) -> EventRef<'a> {
         importance: 5,
         expires: None,
         deadline_ms: None,
-        age_from: None,
+        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     }
 }

@@ -350,7 +350,7 @@ impl Edge {
             importance: IMPORTANCE_DEFAULT,
             expires: None,
             deadline_ms: None,
-            age_from: None,
+            clock_offset: 0,
             publisher: Publisher::UNKNOWN,
         };
         let mut attributes = whimbrel_event::AttributesBuf::new();

@@ -12,7 +12,7 @@ use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Frame, Part, Repairers, Silence, Subtree, TreeWriter, compact};
 
 use crate::io::{Hop, LinkOutput};
-use crate::link::peers::{Peer, Peers};
+use crate::link::peers::Peers;
 use crate::link::queue::{FrameClass, Waiting, WaitingEvent};
 use crate::route::{Tree, TreeNode};
 use crate::stats::NetStats;
@@ -326,9 +326,9 @@ impl Carrier<'_> {
         let class = sending.class();
         let channel = class.channel();
         let peer = self.peers.get_mut(link).expect("the link is up");
+        let to = peer.host().expect("who is there has said hello");
         if !peer.has_room(channel) {
             peer.counters.events_held_back += 1;
-            let to = peer.host().expect("who is there has said hello");
             self.traffic.traces.record(self.now, sending.id, TraceStep::HeldBack(to));
             return;
         }
@@ -336,19 +336,19 @@ impl Carrier<'_> {
         if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
             return peer.queue.push(class, Waiting::Event(Box::new(sending.waiting(self.now, tree, default))));
         }
-        self.write_event(link, sending, tree, default, out);
+        self.write_event((link, to), sending, tree, default, out);
     }
 
     /// Gives an event to the driver.
+    #[inline]
     fn write_event(
         &mut self,
-        link: PeerLink,
+        (link, to): (PeerLink, HostId),
         sending: &Sending<'_>,
         tree: &[u8],
         default: Tick,
         out: &mut dyn LinkOutput,
     ) {
-        let to = self.peers.get(link).and_then(Peer::host).expect("who is there has said hello");
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();
         sending.header(tree, default).encode_header(sending.event.len(), &mut frame);
@@ -379,8 +379,9 @@ impl Carrier<'_> {
             match waiting {
                 Waiting::Frame(frame) => self.write(link, channel, &frame, out),
                 Waiting::Event(event) => {
+                    let to = peer.host().expect("events wait for who has said hello");
                     let sending = Sending::of_waiting(self.now, &event);
-                    self.write_event(link, &sending, &event.tree, event.default_previous, out);
+                    self.write_event((link, to), &sending, &event.tree, event.default_previous, out);
                 }
             }
         }

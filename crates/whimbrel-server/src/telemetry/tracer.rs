@@ -242,7 +242,7 @@ mod tests {
                 importance: IMPORTANCE_DEFAULT,
                 expires: None,
                 deadline_ms: None,
-                age_from: None,
+                clock_offset: 0,
                 publisher: Publisher::UNKNOWN,
             },
         }

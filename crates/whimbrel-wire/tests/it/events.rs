@@ -22,7 +22,7 @@ fn plain() -> AcceptedEvent<'static> {
         importance: 5,
         expires: None,
         deadline_ms: None,
-        age_from: None,
+        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     };
     AcceptedEvent { id: ID, accepted: Time::from_nanos(1000), event }

@@ -29,7 +29,7 @@ fn overhead(ways: Ways, default_previous: Tick) -> usize {
         importance: 5,
         expires: None,
         deadline_ms: None,
-        age_from: None,
+        clock_offset: 0,
         publisher: Publisher::named("bus-7"),
     };
     let id = EventId { pubend: HostId::new(0xabcd_ef01_2345_6780).pubend(1), tick: TICK };

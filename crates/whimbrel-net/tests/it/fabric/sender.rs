@@ -233,7 +233,7 @@ fn packed(id: EventId, accepted: Time, topic: &str, payload: &[u8]) -> Vec<u8> {
         importance: IMPORTANCE_DEFAULT,
         expires: None,
         deadline_ms: None,
-        age_from: None,
+        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     };
     let mut bytes = Vec::new();
