@@ -54,14 +54,13 @@ impl Source {
             importance: (1 + mixed / PUBENDS % 10) as u8,
             expires: None,
             deadline_ms: None,
-            clock_offset: 0,
             publisher: whimbrel_event::Publisher::UNKNOWN,
         };
-        (self.serial, AcceptedEvent { id, accepted: now, event })
+        (self.serial, AcceptedEvent { id, accepted: now, clock_offset: 0, event })
     }
 
     fn keep(&mut self) -> Event {
-        let (_, AcceptedEvent { id, accepted, event }) = self.next();
+        let (_, AcceptedEvent { id, accepted, clock_offset: 0, event }) = self.next();
         Event::keep(id, accepted, &event)
     }
 }

@@ -23,10 +23,9 @@ fn event(serial: u64, payload: &[u8]) -> AcceptedEvent<'_> {
         importance: (1 + serial % 10) as u8,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: whimbrel_event::Publisher::UNKNOWN,
     };
-    AcceptedEvent { id, accepted: Time::from_nanos(serial), event }
+    AcceptedEvent { id, accepted: Time::from_nanos(serial), clock_offset: 0, event }
 }
 
 /// Resident memory, bytes; 0 where the system does not tell.

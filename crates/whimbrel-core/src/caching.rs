@@ -28,7 +28,7 @@ pub(crate) struct Division {
 }
 
 impl CacheInterest {
-    /// Whether its filter is one.
+    /// Whether its filter is well-formed.
     pub(crate) fn is_valid(&self) -> bool {
         TopicFilter::new(&self.filter).is_ok()
     }

@@ -54,7 +54,6 @@ pub(crate) fn plain<'a>(topic: &'a str, payload: &'a [u8], importance: u8) -> wh
         importance,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: whimbrel_event::Publisher::UNKNOWN,
     }
 }

@@ -1,5 +1,6 @@
-//! The operator's view of sessions and streams. Nothing here changes anything. Every call looks at
-//! a bounded part, so that callers that share the core can have their turn between two calls.
+//! The operator's view of sessions, streams and the cache's division. Nothing here changes
+//! anything. Every call looks at a bounded part, so that callers that share the core can have their
+//! turn between two calls.
 
 use core::time::Duration;
 

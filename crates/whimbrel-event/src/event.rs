@@ -117,10 +117,6 @@ pub struct EventRef<'a> {
     pub expires: Option<Time>,
     /// End-to-end deadline in milliseconds after acceptance.
     pub deadline_ms: Option<u32>,
-    /// How far this broker's clock is ahead of the clock of the event's broker, nanoseconds, as the
-    /// age with which the event came says; 0 if this broker accepted it. See
-    /// [`crate::AcceptedEvent::age`].
-    pub clock_offset: i64,
     /// The event's publisher.
     pub publisher: Publisher,
 }
@@ -166,12 +162,12 @@ impl AcceptedEvent<'_> {
 }
 
 impl Event {
-    /// Keeps `event`, which was accepted at `accepted` under the id `id`.
+    /// Keeps `event`, which this broker accepted at `accepted` under the id `id`.
     ///
     /// # Panics
     /// As [`AcceptedEvent::pack`].
     pub fn keep(id: EventId, accepted: Time, event: &EventRef<'_>) -> Event {
-        AcceptedEvent { id, accepted, event: *event }.keep()
+        AcceptedEvent { id, accepted, clock_offset: 0, event: *event }.keep()
     }
 
     /// Copies an event that is packed somewhere else.
@@ -283,7 +279,6 @@ mod tests {
             importance: 9,
             expires: Some(Time::from_nanos(50)),
             deadline_ms: Some(20),
-            clock_offset: 0,
             publisher: Publisher::named("bus-7"),
         };
         let id = EventId { pubend: PubendId(1), tick: Tick(2) };

@@ -22,7 +22,7 @@
 use core::time::Duration;
 
 use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
-use crate::{Attributes, EventId, Predecessors, PubendId, Tick, Time};
+use crate::{Attributes, EventId, IMPORTANCE_MAX, Predecessors, PubendId, Tick, Time};
 
 /// Bytes of the fixed part.
 const FIXED: usize = 40;
@@ -51,14 +51,17 @@ const RETAIN: u8 = 1 << 7;
 pub struct AcceptedEvent<'a> {
     /// The event's id.
     pub id: EventId,
-    /// When it was accepted.
+    /// When it was accepted, by the clock of the broker that did.
     pub accepted: Time,
+    /// How far this broker's clock is ahead of that clock, nanoseconds, as the age with which the
+    /// event came says; 0 if this broker accepted it.
+    pub clock_offset: i64,
     /// The published event.
     pub event: EventRef<'a>,
 }
 
 impl EventRef<'_> {
-    /// Bytes of its packed form, if this broker accepted it.
+    /// Bytes of its packed form; see [`AcceptedEvent::packed_len`] for another broker's.
     pub fn packed_len(&self) -> usize {
         let expires = if self.expires.is_some() { 8 } else { 0 };
         let deadline = if self.deadline_ms.is_some() { 4 } else { 0 };
@@ -75,7 +78,7 @@ impl AcceptedEvent<'_> {
         let accepted = self.accepted;
         let expires = |expires: Time| now + expires.since(accepted).saturating_sub(age);
         self.event.expires = self.event.expires.map(expires);
-        self.event.clock_offset = now.before(age).as_nanos().wrapping_sub(accepted.as_nanos()) as i64;
+        self.clock_offset = now.before(age).as_nanos().wrapping_sub(accepted.as_nanos()) as i64;
     }
 
     /// How long ago it was accepted, at whichever broker, by this broker's clock.
@@ -86,13 +89,13 @@ impl AcceptedEvent<'_> {
     /// When it was accepted, at whichever broker, by this broker's clock.
     #[inline]
     pub fn accepted_here(&self) -> Time {
-        self.accepted.by_clock_ahead(self.event.clock_offset)
+        self.accepted.by_clock_ahead(self.clock_offset)
     }
 
     /// Bytes of its packed form.
     pub fn packed_len(&self) -> usize {
         let len = self.event.packed_len();
-        if self.event.clock_offset == 0 { len } else { len + self.accepted_len() }
+        if self.clock_offset == 0 { len } else { len + self.accepted_len() }
     }
 
     /// Bytes of the moment at which another broker accepted the event: it is left out where it is
@@ -108,7 +111,7 @@ impl AcceptedEvent<'_> {
     /// When `into` is not [`AcceptedEvent::packed_len`] bytes long, the topic has 64 KiB or more,
     /// or the attributes 4 GiB; edges bound both far below.
     pub fn pack(&self, into: &mut [u8]) {
-        let AcceptedEvent { id, accepted, event } = self;
+        let AcceptedEvent { id, accepted, event, .. } = self;
         let attributes = event.attributes.as_bytes();
         let topic_len = u16::try_from(event.topic.len()).expect("a topic has less than 64 KiB");
         let attributes_len = u32::try_from(attributes.len()).expect("attributes have less than 4 GiB");
@@ -128,7 +131,7 @@ impl AcceptedEvent<'_> {
         if let Some(deadline) = event.deadline_ms {
             rest.put(&deadline.to_le_bytes());
         }
-        if event.clock_offset != 0 {
+        if self.clock_offset != 0 {
             let has_accepted = self.accepted_len() != 0;
             fixed[32] |= OTHER_CLOCK | if has_accepted { ACCEPTED } else { 0 };
             fixed[16..24].copy_from_slice(&self.accepted_here().as_nanos().to_le_bytes());
@@ -225,7 +228,8 @@ impl<'a> Packed<'a> {
         core::str::from_utf8(topic).ok()?;
         let attributes = u32::from_le_bytes(fixed[36..40].try_into().expect("four bytes"));
         Attributes::from_bytes(rest.take(usize::try_from(attributes).ok()?)?).ok()?;
-        (flags >> 6 != 0b10 && flags & QOS != QOS).then_some(Packed(bytes))
+        let is_important = (1..=IMPORTANCE_MAX).contains(&fixed[33]);
+        (flags >> 6 != 0b10 && flags & QOS != QOS && is_important).then_some(Packed(bytes))
     }
 
     /// All its bytes.
@@ -249,7 +253,7 @@ impl<'a> Packed<'a> {
         before(EXPIRES, 8) + before(DEADLINE, 4)
     }
 
-    /// When it was accepted.
+    /// When it was accepted, by the clock of the broker that did.
     pub fn accepted(self) -> Time {
         Time::from_nanos(match self.0[32] & (OTHER_CLOCK | ACCEPTED) {
             0 => self.number(16),
@@ -258,7 +262,7 @@ impl<'a> Packed<'a> {
         })
     }
 
-    /// [`EventRef::clock_offset`] of another broker's event.
+    /// [`AcceptedEvent::clock_offset`] of another broker's event.
     fn clock_offset(self) -> i64 {
         self.number(16).wrapping_sub(self.accepted().as_nanos()) as i64
     }
@@ -309,7 +313,6 @@ impl<'a> Packed<'a> {
         let attributes_len = rest.length();
         let expires = (flags & EXPIRES != 0).then(|| Time::from_nanos(u64::from_le_bytes(rest.array())));
         let deadline_ms = (flags & DEADLINE != 0).then(|| u32::from_le_bytes(rest.array()));
-        let clock_offset = if flags & OTHER_CLOCK == 0 { 0 } else { self.clock_offset() };
         rest.take(if flags & ACCEPTED != 0 { 8 } else { 0 });
         let headers = if flags & HEADERS == 0 { Headers::EMPTY } else { rest.headers() };
         let topic = rest.text(usize::from(topic_len));
@@ -324,14 +327,15 @@ impl<'a> Packed<'a> {
             importance: self.importance(),
             expires,
             deadline_ms,
-            clock_offset,
             publisher: self.publisher(),
         }
     }
 
     /// The published event, with its id and the time of its acceptance.
     pub fn unpack(self) -> AcceptedEvent<'a> {
-        AcceptedEvent { id: self.id(), accepted: self.accepted(), event: self.view() }
+        let (id, accepted) = (self.id(), self.accepted());
+        let clock_offset = if self.0[32] & OTHER_CLOCK == 0 { 0 } else { self.clock_offset() };
+        AcceptedEvent { id, accepted, clock_offset, event: self.view() }
     }
 }
 
@@ -454,7 +458,6 @@ mod tests {
             importance: 9,
             expires: Some(Time::from_nanos(50)),
             deadline_ms: Some(20),
-            clock_offset: 30,
             publisher: Publisher::named("bus-7"),
         };
         // Each optional part is there or not, in all combinations.
@@ -476,21 +479,43 @@ mod tests {
                 reliability: if has(3) { Reliability::Reliable } else { Reliability::BestEffort },
                 expires: full.expires.filter(|_| has(7)),
                 deadline_ms: full.deadline_ms.filter(|_| has(8)),
-                clock_offset: if has(12) { full.clock_offset } else { 0 },
                 ..full
             };
             let id = EventId { pubend: PubendId(u64::MAX - 1), tick: Tick(2) };
             let accepted = Time::from_nanos(if has(13) { 10 } else { 2 });
-            let bytes = packed(&AcceptedEvent { id, accepted, event });
+            let clock_offset = if has(12) { -5 } else { 0 };
+            let bytes = packed(&AcceptedEvent { id, accepted, clock_offset, event });
             let packed = Packed::kept(&bytes);
-            let AcceptedEvent { id: of, accepted: at, event: view } = packed.unpack();
-            assert_eq!((of, at, packed.accepted()), (id, accepted, accepted));
+            let AcceptedEvent { id: of, accepted: at, clock_offset: offset, event: view } = packed.unpack();
+            assert_eq!((of, at, packed.accepted(), offset), (id, accepted, accepted, clock_offset));
             assert_eq!((view.topic, view.attributes, view.payload), (event.topic, event.attributes, event.payload));
             assert_eq!((view.headers, view.qos, view.reliability), (event.headers, event.qos, event.reliability));
             assert_eq!((view.importance, view.deadline_ms, view.expires), (9, event.deadline_ms, event.expires));
             assert_eq!((view.publisher, packed.publisher()), (event.publisher, event.publisher));
             assert_eq!((packed.expires(), packed.qos()), (event.expires, event.qos));
             assert_eq!(packed.retain(), event.headers.retain);
+        }
+    }
+
+    #[test]
+    fn an_importance_that_is_none_is_refused() {
+        let event = EventRef {
+            topic: "t",
+            attributes: Attributes::EMPTY,
+            payload: b"",
+            headers: Headers::EMPTY,
+            qos: Qos::AtMostOnce,
+            reliability: Reliability::BestEffort,
+            importance: 5,
+            expires: None,
+            deadline_ms: None,
+            publisher: Publisher::UNKNOWN,
+        };
+        let id = EventId { pubend: PubendId(1), tick: Tick(2) };
+        let mut bytes = packed(&AcceptedEvent { id, accepted: Time::from_nanos(2), clock_offset: 0, event });
+        for (importance, is_read) in [(0, false), (1, true), (IMPORTANCE_MAX, true), (IMPORTANCE_MAX + 1, false)] {
+            bytes[33] = importance;
+            assert_eq!(Packed::read(&bytes).is_some(), is_read, "{importance}");
         }
     }
 }

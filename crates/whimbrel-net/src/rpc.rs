@@ -14,11 +14,15 @@ use crate::forward::nack::HOPS_MAX;
 use crate::io::{Io, LinkOutput};
 use crate::link::peers::{Peer, UNSENT_LITTLE};
 use crate::link::queue::FrameClass;
-use crate::{Channel, Net};
+use crate::{Channel, Net, PeerLink};
 
 /// Least time between two bulk messages that are added to a link with more than [`UNSENT_LITTLE`]
 /// bytes unsent.
 const BULK_EVERY: Duration = Duration::from_millis(50);
+
+/// The longest delay of a path that is believed: what other brokers announce of their links is in
+/// it, and the age of an event grows by it.
+const WAY_MAX: Duration = Duration::from_secs(5);
 
 /// The content of a message of this broker to another one.
 #[derive(Clone, Copy, Debug)]
@@ -101,13 +105,26 @@ impl Net {
 
     /// How long to wait for an answer: `least`, or twice the round trip if that is longer.
     pub fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
-        least.max(self.way(whom).saturating_mul(4))
+        let way = self.routes.cost_us(whom).unwrap_or(0);
+        least.max(Duration::from_micros(way.saturating_mul(4)))
     }
 
-    /// The estimated delay of the path to a broker, with some tenths of a millisecond for each
-    /// broker on it; zero if there is none.
+    /// The estimated delay of the path to a broker, at most [`WAY_MAX`]; zero if there is none.
+    /// Costs a look at the links of each broker on it.
     pub fn way(&self, whom: HostId) -> Duration {
-        Duration::from_micros(self.routes.cost_us(whom).unwrap_or(0))
+        let path = self.routes.path(whom);
+        let delay = |hop: &[HostId]| {
+            let ends = &self.topology.get(hop[0])?.neighbours;
+            ends.iter().filter(|end| end.host == hop[1]).map(|end| end.delay_us).min()
+        };
+        let way = path.windows(2).filter_map(delay).map(u64::from).sum();
+        Duration::from_micros(way).min(WAY_MAX)
+    }
+
+    /// The estimated delay of a link, zero if it is unknown.
+    pub fn link_delay(&self, link: PeerLink) -> Duration {
+        let known = self.peers.get(link).and_then(|peer| peer.estimate.delay_us());
+        Duration::from_micros(known.map_or(0, u64::from))
     }
 
     /// Sends a message to the next broker on its path. Returns `false` if there is no path, or no

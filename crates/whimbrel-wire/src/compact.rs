@@ -50,7 +50,7 @@ const AFTER_BYTES_MAX: usize = 16 * PREDECESSORS_MAX;
 /// When its topic is empty or has more than [`TOPIC_BYTES_MAX`] bytes, or its importance is not 1
 /// to [`IMPORTANCE_MAX`].
 pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
-    let AcceptedEvent { id, accepted, event } = event;
+    let AcceptedEvent { id, accepted, clock_offset, event } = event;
     let ahead = accepted.as_nanos().wrapping_sub(id.tick.0) as i64;
     let is_known = event.publisher != Publisher::UNKNOWN;
     let attributes = event.attributes.as_bytes();
@@ -67,7 +67,7 @@ pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
     }
     if let Some(expires) = event.expires {
         // Both by the same clock, so that any broker writes the bytes of the event's own broker.
-        let accepted = accepted.by_clock_ahead(event.clock_offset);
+        let accepted = accepted.by_clock_ahead(*clock_offset);
         out.put_zigzag(expires.as_nanos().wrapping_sub(accepted.as_nanos()) as i64);
     }
     if let Some(deadline) = event.deadline_ms {
@@ -149,10 +149,9 @@ pub fn read(bytes: &[u8], id: EventId) -> Result<AcceptedEvent<'_>, Invalid> {
         importance,
         expires,
         deadline_ms,
-        clock_offset: 0,
         publisher,
     };
-    Ok(AcceptedEvent { id, accepted, event })
+    Ok(AcceptedEvent { id, accepted, clock_offset: 0, event })
 }
 
 fn read_qos(flags: u8) -> Result<Qos, Invalid> {

@@ -164,6 +164,8 @@ pub struct Delivery<'a> {
     pub event: EventRef<'a>,
     /// Its name.
     pub id: EventId,
+    /// When it was accepted, at whichever broker, by this broker's clock: its age counts from here.
+    pub accepted: Time,
     /// Deliveries with the same number carry the same event, so an edge may reuse its encoding; 0:
     /// unknown.
     pub serial: u64,
@@ -182,16 +184,6 @@ pub struct Delivery<'a> {
     /// The cursor of the subscription, if it follows the streams, as [`crate::Broker::class_of`]
     /// knows it; for other subscriptions a number that no cursor has.
     pub cursor: u32,
-}
-
-impl Delivery<'_> {
-    /// When the event was accepted, by this broker's clock, at whichever broker that was. Its
-    /// tick is the time of its acceptance by the clock of its broker, and the age of one that came
-    /// over links is kept with it.
-    #[inline]
-    pub fn accepted(&self) -> Time {
-        Time::from_nanos(self.id.tick.0).by_clock_ahead(self.event.clock_offset)
-    }
 }
 
 /// The receiver of the core's decisions. All calls for one link are in the order in which they take

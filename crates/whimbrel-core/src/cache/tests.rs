@@ -10,7 +10,7 @@ fn write(cache: &mut Cache, importance: u8, payload: &[u8]) {
     let now = Time::from_nanos(serial * 1_000_000);
     let event = plain("fleet/7", payload, importance);
     let id = EventId { pubend: PubendId(1 + serial % 3), tick: Tick(now.as_nanos()) };
-    cache.write(serial, 0, &AcceptedEvent { id, accepted: now, event }, now);
+    cache.write(serial, 0, &AcceptedEvent { id, accepted: now, clock_offset: 0, event }, now);
 }
 
 /// A cache of this many bytes, full of small events of the highest importance.

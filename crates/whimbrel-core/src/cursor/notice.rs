@@ -57,7 +57,6 @@ fn notice(text: &str, now: Time) -> Event {
         importance: IMPORTANCE_DEFAULT,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     };
     Event::keep(EventId { pubend: NO_PUBEND, tick: Tick(0) }, now, &event)

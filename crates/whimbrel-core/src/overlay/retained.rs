@@ -58,6 +58,7 @@ impl Overlay {
         retained: &mut Retained,
         bounds: Bounds,
     ) -> TakenRetained {
+        let delay = self.net.link_delay(link);
         let mut taken = TakenRetained::default();
         for entry in &registry.entries {
             if TopicName::new(entry.key).is_err() || is_local(entry.key) {
@@ -70,7 +71,8 @@ impl Overlay {
             if fault!(self, RetainedOlderWins) && retained.version(entry.key).is_some() {
                 continue;
             }
-            let outcome = retained.import(now, entry, bounds);
+            let age = Duration::from_millis(entry.age_ms) + delay;
+            let outcome = retained.import(now, age, entry, bounds);
             self.stats.retained_refused += u64::from(outcome.is_refused);
             self.stats.retained_learned += u64::from(!outcome.is_refused);
             taken.swept.extend(outcome.swept);
@@ -95,7 +97,7 @@ pub(super) struct TakenRetained {
 impl Retained {
     /// Takes a retained message of another broker that is newer than the one here, and refuses one
     /// that is not valid.
-    fn import(&mut self, now: Time, entry: &RegistryEntry<'_>, bounds: Bounds) -> RetainOutcome {
+    fn import(&mut self, now: Time, age: Duration, entry: &RegistryEntry<'_>, bounds: Bounds) -> RetainOutcome {
         let (tick, pubend) = entry.version;
         let senseless = RetainOutcome { is_refused: true, ..RetainOutcome::default() };
         let Some(value) = entry.value else {
@@ -108,7 +110,7 @@ impl Retained {
         if event.event.topic != entry.key {
             return senseless;
         }
-        event.arrive(now, Duration::from_millis(entry.age_ms));
+        event.arrive(now, age);
         event.event.headers.retain = true;
         self.learn(now, event.keep(), bounds)
     }

@@ -24,7 +24,6 @@ fn event(tick: u64, payload: &str) -> Event {
         importance: IMPORTANCE_DEFAULT,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     };
     Event::keep(EventId { pubend: PubendId(16), tick: Tick(tick) }, NOW, &event)

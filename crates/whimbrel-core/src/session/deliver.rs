@@ -31,6 +31,7 @@ pub(crate) struct Publication<'a> {
     pub(crate) event: EventRef<'a>,
     pub(crate) id: EventId,
     pub(crate) accepted: Time,
+    pub(crate) clock_offset: i64,
     pub(crate) serial: u64,
     pub(crate) kept: Option<Event>,
 }
@@ -43,17 +44,17 @@ impl<'a> Publication<'a> {
 
     /// The publication of an event that is packed elsewhere.
     pub(crate) fn of_packed(event: Packed<'a>, serial: u64) -> Self {
-        let AcceptedEvent { id, accepted, event } = event.unpack();
-        Publication { event, id, accepted, serial, kept: None }
+        let AcceptedEvent { id, accepted, clock_offset, event } = event.unpack();
+        Publication { event, id, accepted, clock_offset, serial, kept: None }
     }
 
     pub(crate) fn accepted(&self) -> AcceptedEvent<'a> {
-        AcceptedEvent { id: self.id, accepted: self.accepted, event: self.event }
+        AcceptedEvent { id: self.id, accepted: self.accepted, clock_offset: self.clock_offset, event: self.event }
     }
 
     pub(crate) fn keep(&mut self) -> Event {
-        let (id, accepted, event) = (self.id, self.accepted, &self.event);
-        self.kept.get_or_insert_with(|| Event::keep(id, accepted, event)).clone()
+        let event = self.accepted();
+        self.kept.get_or_insert_with(|| event.keep()).clone()
     }
 }
 
@@ -98,9 +99,10 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn delivery<'a>(&self, event: EventRef<'a>, id: EventId, serial: u64, tag: u16) -> Delivery<'a> {
+    pub(crate) fn delivery<'a>(&self, accepted: AcceptedEvent<'a>, serial: u64, tag: u16) -> Delivery<'a> {
         let Terms { qos, identifier, retain, naming, cursor, .. } = *self;
-        Delivery { event, id, serial, tag, qos, repeated: false, retain, identifier, naming, cursor }
+        let (event, id, accepted) = (accepted.event, accepted.id, accepted.accepted_here());
+        Delivery { event, id, accepted, serial, tag, qos, repeated: false, retain, identifier, naming, cursor }
     }
 
     /// A new delivery in a stage. It is sent now if its client's answer is expected.
@@ -224,7 +226,7 @@ impl Session {
             return Fate::Prepared(self.inflight.prepare(slot));
         }
         let tag = self.inflight.push(slot);
-        let delivery = terms.delivery(publication.event, publication.id, publication.serial, tag);
+        let delivery = terms.delivery(publication.accepted(), publication.serial, tag);
         let sent = to.out.deliver(Link(self.link), &delivery);
         self.record_sent((tag, publication.id), sent, false, to)
     }
@@ -439,7 +441,7 @@ impl Session {
             return self.hand_out(publication, terms, to);
         }
         // At most once: nothing is prepared.
-        let delivery = terms.delivery(publication.event, publication.id, publication.serial, 0);
+        let delivery = terms.delivery(publication.accepted(), publication.serial, 0);
         let sent = to.out.deliver(Link(self.link), &delivery);
         self.record_sent((0, publication.id), sent, false, to)
     }
@@ -456,7 +458,7 @@ impl Session {
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
         let Slot { qos, identifier, group, origin, retain, naming, cursor, repeated, .. } = *slot;
         let terms = Terms { qos, identifier, group, origin, retain, naming, cursor };
-        let delivery = Delivery { repeated, ..terms.delivery(event.view(), event.id(), 0, tag) };
+        let delivery = Delivery { repeated, ..terms.delivery(event.packed().unpack(), 0, tag) };
         to.stats.deliveries_repeated += u64::from(repeated);
         let sent = to.out.deliver(link, &delivery);
         Some(self.record_sent((tag, event.id()), sent, true, to))

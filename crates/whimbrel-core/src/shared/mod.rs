@@ -6,7 +6,8 @@
 //!
 //! With several brokers, one is the shared subscription's *home*: it alone has interest and
 //! position. Other brokers with members are *branches*; they get events from the home. `branches`:
-//! a home's view of them. `visit`: a branch's view of its home. Their messages: [`crate::overlay`].
+//! a home's view of them. `homes_seen`: a branch's view of its
+//! home. Their messages: [`crate::overlay`].
 
 mod branches;
 mod choice;

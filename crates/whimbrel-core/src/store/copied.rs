@@ -7,6 +7,8 @@
 //! than that moment. Clients are told once that their sessions are new, so that they forget their
 //! tags: deliveries in flight here and there need not be the same. Subscriptions stay, and
 //! positions as they were.
+//!
+//! Here are the lost parts. `store/restore.rs` makes them, `cursor/replay.rs` tells them as gaps.
 
 use whimbrel_event::{Tick, Time};
 

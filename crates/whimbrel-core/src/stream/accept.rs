@@ -242,7 +242,7 @@ impl Broker {
             self.sessions.stats.events_accepted += 1;
             self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         }
-        let mut publication = Publication { event: *event, id, accepted: now, serial: 0, kept: None };
+        let mut publication = Publication { event: *event, id, accepted: now, clock_offset: 0, serial: 0, kept: None };
         if !is_logged {
             publication.event.headers.maybe_repeat |= number.is_some() && self.may_have_forgotten(from);
             if number.is_some() || matches!(from, EventOrigin::Will(_)) {
@@ -386,7 +386,7 @@ impl Broker {
             // A selector may look at the tick, which is not assigned yet, and will be greater than
             // any other.
             let id = streams.own.next(binding, event.reliability, now);
-            let content = Content(whimbrel_event::AcceptedEvent { id, accepted: now, event: *event });
+            let content = Content(whimbrel_event::AcceptedEvent { id, accepted: now, clock_offset: 0, event: *event });
             let selected = router.select(&groups, &content).iter().filter(durable);
             who.extend(selected.map(|target| (target.kind, target.to)));
         }

@@ -36,7 +36,8 @@ impl Broker {
         let Segment { pubend, after, upto, what } = *segment;
         let learnt = match what {
             Tell::Data(event) => {
-                let event = AcceptedEvent { id: EventId { pubend, tick: upto }, accepted: now, event };
+                let id = EventId { pubend, tick: upto };
+                let event = AcceptedEvent { id, accepted: now, clock_offset: 0, event };
                 Learnt::Data { event, retain: false }
             }
             Tell::Silence => Learnt::Silence,
@@ -267,7 +268,7 @@ impl Broker {
         };
         overlay.net.record_step(now, id, TraceStep::Passed);
         // For an event older than the lifetime of tombstones it is unknown whether its retained
-        // message was deleted; the registry of retained messages decides.
+        // message was deleted; the map of retained messages decides.
         let retain = frame.retain && age < TOMBSTONE_LIFETIME;
         let learnt = Learnt::Data { event, retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
@@ -329,7 +330,8 @@ impl Broker {
         }
     }
 
-    /// Passes an event of another broker's stream on a second time, if it was passed on before.
+    /// The built-in fault `DeliverTwice`: passes an event of another broker's stream on a second
+    /// time, if it was passed on before.
     pub(crate) fn deliver_again(
         &mut self,
         now: Time,

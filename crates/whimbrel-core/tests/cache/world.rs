@@ -59,7 +59,6 @@ pub fn event(pubend: u64, tick: u64, topic: &str, importance: u8, payload: usize
         importance,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: whimbrel_event::Publisher::UNKNOWN,
     };
     Event::keep(id, Time::from_nanos(tick), &event)

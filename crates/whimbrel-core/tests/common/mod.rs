@@ -137,7 +137,7 @@ impl Output for Edges {
             topic: delivery.event.topic.into(),
             payload: String::from_utf8(delivery.event.payload.to_vec()).expect("tests publish text"),
             id: delivery.id,
-            accepted: delivery.accepted(),
+            accepted: delivery.accepted,
             tag: delivery.tag,
             qos: delivery.qos,
             repeated: delivery.repeated,
@@ -384,7 +384,6 @@ pub fn event<'a>(topic: &'a str, payload: &'a str, qos: Qos) -> EventRef<'a> {
         importance: 5,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     }
 }

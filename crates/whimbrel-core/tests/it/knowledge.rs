@@ -26,7 +26,6 @@ fn event(tick: u64, payload: usize) -> Event {
         importance: IMPORTANCE_DEFAULT,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: whimbrel_event::Publisher::UNKNOWN,
     };
     Event::keep(EventId { pubend: PUBEND, tick: Tick(tick) }, Time::from_nanos(tick), &event)

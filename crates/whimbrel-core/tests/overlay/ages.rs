@@ -167,3 +167,30 @@ fn a_retained_message_expires_at_the_same_moment_at_all_brokers() {
         }
     }
 }
+
+#[test]
+fn an_event_whose_tick_is_ahead_of_its_clock_has_its_age_all_the_same() {
+    let mut net = Net::new(2);
+    net.replace(0, Duration::ZERO);
+    net.replace(1, SECOND / 2);
+    net.join(0, 1, DELAY);
+    net.advance(SECOND * 10);
+    for node in 0..2 {
+        net.attach(node, 1, &format!("p{node}"));
+        net.attach(node, 2, &format!("s{node}"));
+        net.subscribe(node, 2, plain("a", Qos::AtLeastOnce));
+    }
+    net.advance(SECOND);
+    // The second one is newer to all brokers, so its tick follows that of the first.
+    for node in [1, 0] {
+        net.told(0, 2);
+        net.told(1, 2);
+        let at = net.now;
+        let event = event("a", "x", Qos::AtLeastOnce);
+        net.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
+        net.advance(DELAY * 2);
+        let got = [net.check_accepted(0, 2, at), net.check_accepted(1, 2, at)];
+        let ahead = got[0].id.tick.0.saturating_sub(at.as_nanos());
+        assert!(ahead > 400_000_000, "its tick is {ahead} ns ahead of the first broker's clock");
+    }
+}

@@ -299,7 +299,6 @@ impl World {
             importance: 1,
             expires: None,
             deadline_ms: None,
-            clock_offset: 0,
             publisher: Publisher::UNKNOWN,
         };
         let event = Event::keep(EventId { pubend: PubendId(0), tick: Tick(0) }, self.net.now, &event);

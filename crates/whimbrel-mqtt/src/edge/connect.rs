@@ -350,7 +350,6 @@ impl Edge {
             importance: IMPORTANCE_DEFAULT,
             expires: None,
             deadline_ms: None,
-            clock_offset: 0,
             publisher: Publisher::UNKNOWN,
         };
         let mut attributes = whimbrel_event::AttributesBuf::new();

@@ -171,7 +171,6 @@ impl MqttBroker {
             importance: IMPORTANCE_DEFAULT,
             expires: None,
             deadline_ms: None,
-            clock_offset: 0,
             publisher: Publisher::UNKNOWN,
         };
         let event = if edge.conns[id as usize].version == Version::V4 || publish.properties == PublishProperties::EMPTY

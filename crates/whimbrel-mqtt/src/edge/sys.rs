@@ -60,7 +60,6 @@ impl MqttBroker {
                 importance: IMPORTANCE_DEFAULT,
                 expires: None,
                 deadline_ms: None,
-                clock_offset: 0,
                 publisher: Publisher::UNKNOWN,
             };
             let mut sink = Outbound { edge: &mut self.edge, driver: &mut *out, now };

@@ -232,6 +232,7 @@ mod tests {
         AcceptedEvent {
             id: EventId { pubend: PubendId(16), tick: Tick(7) },
             accepted: Time::from_nanos(10),
+            clock_offset: 0,
             event: EventRef {
                 topic,
                 attributes: Attributes::default(),
@@ -242,7 +243,6 @@ mod tests {
                 importance: IMPORTANCE_DEFAULT,
                 expires: None,
                 deadline_ms: None,
-                clock_offset: 0,
                 publisher: Publisher::UNKNOWN,
             },
         }

@@ -147,10 +147,9 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
         importance: 1 + c.below(10) as u8,
         expires: c.maybe(|c| Time::from_nanos(c.u64())),
         deadline_ms: c.maybe(Choices::u32),
-        clock_offset: 0,
         publisher: c.one_of(&[Publisher::UNKNOWN, Publisher::named("bus-7")]),
     };
-    AcceptedEvent { id, accepted, event }
+    AcceptedEvent { id, accepted, clock_offset: 0, event }
 }
 
 /// Makes one frame of any kind and shows it to `check`.

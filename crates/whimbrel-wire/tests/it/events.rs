@@ -22,10 +22,9 @@ fn plain() -> AcceptedEvent<'static> {
         importance: 5,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     };
-    AcceptedEvent { id: ID, accepted: Time::from_nanos(1000), event }
+    AcceptedEvent { id: ID, accepted: Time::from_nanos(1000), clock_offset: 0, event }
 }
 
 fn written(event: &AcceptedEvent<'_>) -> Vec<u8> {
@@ -65,7 +64,7 @@ fn a_full_event_has_these_bytes() {
         publisher: Publisher::from_bits(0x0102_0304_0506_0708),
         ..event
     };
-    let bytes = written(&AcceptedEvent { id: ID, accepted: Time::from_nanos(990), event });
+    let bytes = written(&AcceptedEvent { id: ID, accepted: Time::from_nanos(990), clock_offset: 0, event });
     let wanted = [
         // Flags; accepted 10 ns before the tick; publisher; expiry 110 ns after acceptance;
         // deadline.
@@ -136,7 +135,7 @@ fn distances_of_moments_may_be_as_great_as_can_be() {
     for (tick, accepted, expires) in [(0, u64::MAX, 0), (u64::MAX, 0, u64::MAX), (1 << 63, 0, 1 << 63)] {
         let id = EventId { tick: Tick(tick), ..ID };
         let event = EventRef { expires: Some(Time::from_nanos(expires)), ..plain().event };
-        let bytes = written(&AcceptedEvent { id, accepted: Time::from_nanos(accepted), event });
+        let bytes = written(&AcceptedEvent { id, accepted: Time::from_nanos(accepted), clock_offset: 0, event });
         let read = compact::read(&bytes, id).expect("an event");
         assert_eq!(read.accepted.as_nanos(), accepted);
         assert_eq!(read.event.expires, event.expires);

@@ -29,12 +29,11 @@ fn overhead(ways: Ways, default_previous: Tick) -> usize {
         importance: 5,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: Publisher::named("bus-7"),
     };
     let id = EventId { pubend: HostId::new(0xabcd_ef01_2345_6780).pubend(1), tick: TICK };
     let (mut packed, mut tree) = (Vec::new(), Vec::new());
-    compact::write(&AcceptedEvent { id, accepted: Time::from_nanos(TICK.0), event }, &mut packed);
+    compact::write(&AcceptedEvent { id, accepted: Time::from_nanos(TICK.0), clock_offset: 0, event }, &mut packed);
     let mut writer = TreeWriter::new(&mut tree, TICK, default_previous);
     ways(&mut writer, Dest { tag: 513, previous: Tick(TICK.0 - BEFORE) });
     writer.finish();

@@ -8,7 +8,10 @@
 //!   asked before.
 //! - `giving`: a session goes to somebody else. `settling`: what was given away is dropped when it
 //!   is safe there.
-//! - `copies`, `copying`: what replicas have, and how they get it.
+//! - `copies`: what a replica has. `copying`: an owner sends it. `takeover`: a replica takes it,
+//!   and takes over the sessions of a broker that has ended.
+//! - `publishing`: a client that publishes at one broker after the other. `searches`: open
+//!   searches. `past`: which brokers there were. `gauges`: what metrics show.
 //!
 //! All of this is told in messages, which may be lost, come twice or late. Whoever wants something
 //! asks again.

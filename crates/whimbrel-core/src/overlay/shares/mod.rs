@@ -1,8 +1,8 @@
 //! Shared subscriptions with members at several brokers. One broker is the home: it alone has the
 //! interest and the position, and hands events to the branches.
 //!
-//! - `homes`: the choice of the home, and its changes. `members`: the messages between a home and
-//!   its branches, both sides. `moving`: the position moves to a new home.
+//! - `homes`: the choice of the home, and its changes; the position moves to a new home. `members`:
+//!   the messages between a home and its branches, both sides.
 //!
 //! All communication is by routed messages. A branch reports its members each second, and an event
 //! is handed again until the branch confirms its arrival; both sides recognize repetitions.

@@ -244,7 +244,6 @@ impl World {
             importance: 1,
             expires: None,
             deadline_ms: None,
-            clock_offset: 0,
             publisher: Publisher::UNKNOWN,
         };
         // Its name is given by the broker that accepts it.

@@ -234,7 +234,6 @@ impl<'a> World<'a> {
             importance,
             expires: None,
             deadline_ms: None,
-            clock_offset: 0,
             publisher: Publisher::UNKNOWN,
         };
         // Its name is given by the broker that accepts it.

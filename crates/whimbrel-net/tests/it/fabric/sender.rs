@@ -233,10 +233,9 @@ fn packed(id: EventId, accepted: Time, topic: &str, payload: &[u8]) -> Vec<u8> {
         importance: IMPORTANCE_DEFAULT,
         expires: None,
         deadline_ms: None,
-        clock_offset: 0,
         publisher: Publisher::UNKNOWN,
     };
     let mut bytes = Vec::new();
-    compact::write(&AcceptedEvent { id, accepted, event }, &mut bytes);
+    compact::write(&AcceptedEvent { id, accepted, clock_offset: 0, event }, &mut bytes);
     bytes
 }
