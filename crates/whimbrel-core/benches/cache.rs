@@ -60,8 +60,8 @@ impl Source {
     }
 
     fn keep(&mut self) -> Event {
-        let (_, AcceptedEvent { id, accepted, clock_offset: 0, event }) = self.next();
-        Event::keep(id, accepted, &event)
+        let (_, event) = self.next();
+        event.keep()
     }
 }
 

@@ -78,7 +78,7 @@ impl AcceptedEvent<'_> {
         let accepted = self.accepted;
         let expires = |expires: Time| now + expires.since(accepted).saturating_sub(age);
         self.event.expires = self.event.expires.map(expires);
-        self.clock_offset = now.before(age).as_nanos().wrapping_sub(accepted.as_nanos()) as i64;
+        self.clock_offset = now.before(age).ahead_of(accepted);
     }
 
     /// How long ago it was accepted, at whichever broker, by this broker's clock.
@@ -264,7 +264,7 @@ impl<'a> Packed<'a> {
 
     /// [`AcceptedEvent::clock_offset`] of another broker's event.
     fn clock_offset(self) -> i64 {
-        self.number(16).wrapping_sub(self.accepted().as_nanos()) as i64
+        Time::from_nanos(self.number(16)).ahead_of(self.accepted())
     }
 
     /// The event's publisher.

@@ -44,6 +44,11 @@ impl Time {
         Time(self.0.wrapping_add_signed(nanos))
     }
 
+    /// By how many nanoseconds this moment is later than `other`; wraps around.
+    pub const fn ahead_of(self, other: Time) -> i64 {
+        self.0.wrapping_sub(other.0) as i64
+    }
+
     /// This moment moved back; stops at [`Time::ZERO`].
     pub const fn before(self, span: Duration) -> Time {
         let nanos = span.as_nanos();

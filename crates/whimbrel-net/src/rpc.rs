@@ -22,7 +22,7 @@ const BULK_EVERY: Duration = Duration::from_millis(50);
 
 /// The longest delay of a path that is believed: what other brokers announce of their links is in
 /// it, and the age of an event grows by it.
-const WAY_MAX: Duration = Duration::from_secs(5);
+pub const WAY_MAX: Duration = Duration::from_secs(5);
 
 /// The content of a message of this broker to another one.
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,8 @@ pub(crate) struct Publication<'a> {
     pub(crate) event: EventRef<'a>,
     pub(crate) id: EventId,
     pub(crate) accepted: Time,
-    pub(crate) clock_offset: i64,
+    /// As [`AcceptedEvent::accepted_here`].
+    pub(crate) accepted_here: Time,
     pub(crate) serial: u64,
     pub(crate) kept: Option<Event>,
 }
@@ -44,12 +45,18 @@ impl<'a> Publication<'a> {
 
     /// The publication of an event that is packed elsewhere.
     pub(crate) fn of_packed(event: Packed<'a>, serial: u64) -> Self {
-        let AcceptedEvent { id, accepted, clock_offset, event } = event.unpack();
-        Publication { event, id, accepted, clock_offset, serial, kept: None }
+        let unpacked = event.unpack();
+        let AcceptedEvent { id, accepted, event, .. } = unpacked;
+        Publication { event, id, accepted, accepted_here: unpacked.accepted_here(), serial, kept: None }
     }
 
     pub(crate) fn accepted(&self) -> AcceptedEvent<'a> {
-        AcceptedEvent { id: self.id, accepted: self.accepted, clock_offset: self.clock_offset, event: self.event }
+        AcceptedEvent {
+            id: self.id,
+            accepted: self.accepted,
+            clock_offset: self.accepted_here.ahead_of(self.accepted),
+            event: self.event,
+        }
     }
 
     pub(crate) fn keep(&mut self) -> Event {
@@ -99,10 +106,22 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    pub(crate) fn delivery<'a>(&self, accepted: AcceptedEvent<'a>, serial: u64, tag: u16) -> Delivery<'a> {
+    #[inline]
+    pub(crate) fn delivery<'a>(&self, publication: &Publication<'a>, tag: u16) -> Delivery<'a> {
         let Terms { qos, identifier, retain, naming, cursor, .. } = *self;
-        let (event, id, accepted) = (accepted.event, accepted.id, accepted.accepted_here());
-        Delivery { event, id, accepted, serial, tag, qos, repeated: false, retain, identifier, naming, cursor }
+        Delivery {
+            event: publication.event,
+            id: publication.id,
+            accepted: publication.accepted_here,
+            serial: publication.serial,
+            tag,
+            qos,
+            repeated: false,
+            retain,
+            identifier,
+            naming,
+            cursor,
+        }
     }
 
     /// A new delivery in a stage. It is sent now if its client's answer is expected.
@@ -226,7 +245,7 @@ impl Session {
             return Fate::Prepared(self.inflight.prepare(slot));
         }
         let tag = self.inflight.push(slot);
-        let delivery = terms.delivery(publication.accepted(), publication.serial, tag);
+        let delivery = terms.delivery(publication, tag);
         let sent = to.out.deliver(Link(self.link), &delivery);
         self.record_sent((tag, publication.id), sent, false, to)
     }
@@ -441,7 +460,7 @@ impl Session {
             return self.hand_out(publication, terms, to);
         }
         // At most once: nothing is prepared.
-        let delivery = terms.delivery(publication.accepted(), publication.serial, 0);
+        let delivery = terms.delivery(publication, 0);
         let sent = to.out.deliver(Link(self.link), &delivery);
         self.record_sent((0, publication.id), sent, false, to)
     }
@@ -458,7 +477,7 @@ impl Session {
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
         let Slot { qos, identifier, group, origin, retain, naming, cursor, repeated, .. } = *slot;
         let terms = Terms { qos, identifier, group, origin, retain, naming, cursor };
-        let delivery = Delivery { repeated, ..terms.delivery(event.packed().unpack(), 0, tag) };
+        let delivery = Delivery { repeated, ..terms.delivery(&Publication::of_packed(event.packed(), 0), tag) };
         to.stats.deliveries_repeated += u64::from(repeated);
         let sent = to.out.deliver(link, &delivery);
         Some(self.record_sent((tag, event.id()), sent, true, to))

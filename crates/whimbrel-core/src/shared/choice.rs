@@ -76,7 +76,7 @@ impl Member {
         let Some(link) = sessions.get(self.session).link() else { return false };
         let terms = self.terms(0, publication, 0);
         let tag = u16::from(terms.qos != Qos::AtMostOnce);
-        out.takes(link, &terms.delivery(publication.accepted(), publication.serial, tag))
+        out.takes(link, &terms.delivery(publication, tag))
     }
 
     /// Whether it takes an event at this QoS at once.

@@ -242,7 +242,8 @@ impl Broker {
             self.sessions.stats.events_accepted += 1;
             self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         }
-        let mut publication = Publication { event: *event, id, accepted: now, clock_offset: 0, serial: 0, kept: None };
+        let mut publication =
+            Publication { event: *event, id, accepted: now, accepted_here: now, serial: 0, kept: None };
         if !is_logged {
             publication.event.headers.maybe_repeat |= number.is_some() && self.may_have_forgotten(from);
             if number.is_some() || matches!(from, EventOrigin::Will(_)) {

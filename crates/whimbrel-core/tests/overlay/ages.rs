@@ -159,7 +159,7 @@ fn a_retained_message_expires_at_the_same_moment_at_all_brokers() {
     for (pause, is_there) in [(59, true), (2, false)] {
         net.advance(SECOND * pause);
         for node in 0..3 {
-            let link = 10 + pause as u32;
+            let link = 10 + pause;
             net.attach(node, link, &format!("s{pause}"));
             net.subscribe(node, link, plain("a", Qos::AtLeastOnce));
             net.advance(SECOND / 10);
