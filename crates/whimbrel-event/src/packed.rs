@@ -32,6 +32,7 @@ const RELIABLE: u8 = 1 << 2;
 const EXPIRES: u8 = 1 << 3;
 const DEADLINE: u8 = 1 << 4;
 const HEADERS: u8 = 1 << 5;
+/// Another broker accepted it.
 const OTHER_CLOCK: u8 = 1 << 6;
 /// Only with [`OTHER_CLOCK`]: its broker accepted it at another moment than its tick.
 const ACCEPTED: u8 = 1 << 7;

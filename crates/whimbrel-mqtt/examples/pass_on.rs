@@ -5,15 +5,17 @@
 //! `NODE` (0 to 2) does when a message comes to it runs in [`counted`], and nothing else does.
 //! Prints how many messages were delivered.
 
+mod packets;
+
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::env;
 
+use packets::{TOPIC, packet, text};
 use whimbrel_core::{Channel, OverlayConfig, PeerInput, PeerLink};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin, Output};
 
-const TOPIC: &str = "fleet/7/position";
 const CLIENT: ConnId = ConnId(0);
 
 /// What a broker gives to its links, and how many messages to its client.
@@ -94,16 +96,6 @@ impl Line {
         }
         self.now = end;
     }
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
-}
-
-fn packet(first: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let body = parts.concat();
-    assert!(body.len() < 128, "packets are small here");
-    [&[first, body.len() as u8][..], &body].concat()
 }
 
 fn overlay(node: usize) -> OverlayConfig {

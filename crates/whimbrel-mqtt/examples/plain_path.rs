@@ -5,8 +5,11 @@
 //! message of 64 bytes on a topic that all subscribers want; at QoS 1 everything is acknowledged.
 //! Prints how many messages were delivered.
 
+mod packets;
+
 use std::env;
 
+use packets::{TOPIC, packet, text};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin, Output};
 
@@ -45,18 +48,6 @@ impl Output for Sink {
 
     fn notify_drained(&mut self, _conn: ConnId) {}
 }
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
-}
-
-fn packet(first: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let body = parts.concat();
-    assert!(body.len() < 128, "packets are small here");
-    [&[first, body.len() as u8][..], &body].concat()
-}
-
-const TOPIC: &str = "fleet/7/position";
 
 fn main() {
     let numbers: Vec<u64> = env::args().skip(1).map(|text| text.parse().expect("a number")).collect();

@@ -24,7 +24,9 @@ impl<D: Copy + Ord> Deadlines<D> {
     /// Adds a deadline.
     pub fn insert(&mut self, at: Time, due: D) {
         self.by_time.insert((at, due));
-        self.first = self.first.min(Some((at, due))).or(Some((at, due)));
+        if self.first.is_none_or(|first| (at, due) < first) {
+            self.first = Some((at, due));
+        }
         self.by_due.insert((due, at));
     }
 

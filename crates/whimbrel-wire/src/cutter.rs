@@ -119,9 +119,9 @@ pub enum FrameAt<'c> {
     Nowhere,
     /// It lies in the chunk as a whole.
     Chunk(&'c [u8]),
-    /// The cutter holds it, behind so many bytes of its length: [`Cutter::held_frame`].
+    /// The cutter holds it, behind the bytes of its length: [`Cutter::held_frame`].
     Held {
-        /// Bytes of the length.
+        /// Bytes of the length before the frame.
         length_bytes: usize,
     },
 }

@@ -267,12 +267,10 @@ impl<'a> TreeReader<'a> {
 
     /// Reads the tree at the beginning of `input`, and moves `input` behind it.
     pub(crate) fn read(input: &mut Reader<'a>, tick: Tick, default_previous: Tick) -> Result<Self, Invalid> {
-        let ticks = Ticks { tick, default_previous };
-        let head = Head::read_root(input)?;
-        let own = read_dest(&head, input, ticks)?;
-        let below = input.0;
-        *input = Walk::new(*input, ticks, head.children)?.finish()?;
-        Ok(TreeReader { own, children: head.children, rest: &below[..below.len() - input.0.len()], ticks })
+        let whole = TreeReader::checked(input.0, tick, default_previous)?;
+        let below = whole.rest;
+        *input = Walk::new(Reader(below), whole.ticks, whole.children)?.finish()?;
+        Ok(TreeReader { rest: &below[..below.len() - input.0.len()], ..whole })
     }
 
     /// The [`Dest`] of the reader, if it is a destination itself.

@@ -23,6 +23,11 @@ const DUE_SLICE: usize = 256;
 /// A timer that is at least this late shows that the broker was at a standstill.
 const STANDSTILL: Duration = Duration::from_millis(500);
 
+/// The pause between two changes of the brokers that sessions depend on, per broker beyond
+/// [`FEW_BROKERS`](whimbrel_net::topology::FEW_BROKERS): each broker tells each other one of such a
+/// change.
+pub const MAP_PAUSE: Duration = Duration::from_millis(1);
+
 /// The sender of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Sender {
@@ -291,11 +296,6 @@ impl Broker {
         }
     }
 }
-
-/// The pause between two changes of the brokers that sessions depend on, per broker beyond
-/// [`FEW_BROKERS`](whimbrel_net::topology::FEW_BROKERS): each broker tells each other one of such a
-/// change.
-pub const MAP_PAUSE: Duration = Duration::from_millis(1);
 
 impl Broker {
     /// Handles a change of the topology, if there is one. A broker that can be reached again is

@@ -3,7 +3,7 @@
 
 use core::ops::ControlFlow;
 
-use whimbrel_event::{AcceptedEvent, EventId, Tick, Time};
+use whimbrel_event::{EventId, Tick, Time};
 use whimbrel_net::PeerLink;
 use whimbrel_net::forward::Sending;
 use whimbrel_wire::{Dest, Nack, Part, Repairers, compact};
@@ -237,8 +237,7 @@ impl Overlay {
 
 /// The age of an event since it was accepted, microseconds.
 fn age_of(now: Time, sending: &Sending<'_>) -> u64 {
-    let accepted = compact::read(sending.event, sending.id).map_or(now, |event: AcceptedEvent<'_>| event.accepted);
-    now.since(accepted).as_micros() as u64
+    compact::read(sending.event, sending.id).map_or(0, |event| event.age(now).as_micros() as u64)
 }
 
 /// Divides a range into silent and lost parts. Returns its end.

@@ -35,6 +35,23 @@ fn line(count: usize) -> Net {
     net
 }
 
+/// As [`line()`], with a publisher at the first broker, and a subscriber at the last whose
+/// subscription is answered.
+fn line_with_clients(count: usize) -> Net {
+    let mut net = line(count);
+    net.attach(count - 1, 1, "s");
+    net.attach(0, 1, "p");
+    net.subscribe(count - 1, 1, plain("a", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(count - 1, 1);
+    net
+}
+
+/// How far two moments are apart.
+fn distance(one: Time, other: Time) -> Duration {
+    one.since(other).max(other.since(one))
+}
+
 impl Net {
     /// Checks that a client has got one event, and that the moment of its acceptance is `at` of the
     /// world's clock, by the clock of the client's broker.
@@ -42,7 +59,7 @@ impl Net {
         let mut got = self.got(node, link);
         assert_eq!(got.len(), 1, "{got:?}");
         let at = at.after(self.nodes[node].ahead);
-        let error = at.since(got[0].accepted).max(got[0].accepted.since(at));
+        let error = distance(at, got[0].accepted);
         assert!(error <= ERROR, "accepted at {at:?}, which is {error:?} from {:?}", got[0].accepted);
         got.remove(0)
     }
@@ -50,12 +67,7 @@ impl Net {
 
 #[test]
 fn an_event_that_waits_for_an_earlier_one_has_the_age_with_which_it_came() {
-    let mut net = line(2);
-    net.attach(1, 1, "s");
-    net.attach(0, 1, "p");
-    net.subscribe(1, 1, plain("a", Qos::AtLeastOnce));
-    net.advance(SECOND);
-    net.told(1, 1);
+    let mut net = line_with_clients(2);
     let is_lossy = Rc::new(Cell::new(true));
     let loses = Rc::clone(&is_lossy);
     net.drops =
@@ -70,19 +82,14 @@ fn an_event_that_waits_for_an_earlier_one_has_the_age_with_which_it_came() {
     let all = net.got(1, 1);
     let accepted: Vec<Time> = all.iter().map(|got| got.accepted).collect();
     for (accepted, at) in accepted.iter().zip([first, second].map(|at| at.after(AHEAD))) {
-        assert!(at.since(*accepted).max(accepted.since(at)) <= ERROR, "{accepted:?}, {at:?}");
+        assert!(distance(at, *accepted) <= ERROR, "{accepted:?}, {at:?}");
     }
     assert_eq!(all.len(), 2);
 }
 
 #[test]
 fn an_event_that_waits_for_its_client_grows_older() {
-    let mut net = line(3);
-    net.attach(2, 1, "s");
-    net.attach(0, 1, "p");
-    net.subscribe(2, 1, plain("a", Qos::AtLeastOnce));
-    net.advance(SECOND);
-    net.told(2, 1);
+    let mut net = line_with_clients(3);
     net.nodes[2].side.edges.room.insert(1, 1);
     net.publish(0, 1, "a", "fills the connection", Qos::AtMostOnce);
     net.advance(SECOND);
@@ -100,14 +107,10 @@ fn an_event_that_waits_for_its_client_grows_older() {
 fn an_event_that_waits_for_a_client_who_is_away_grows_older() {
     for durability in [Durability::Queued, Durability::SemiDurable, Durability::Durable] {
         let mut net = line(2);
-        let subscribe = |net: &mut Net| {
-            let plain = plain("a", Qos::AtLeastOnce);
-            let filter = Filter { spec: SubscriptionSpec { durability, ..plain.spec }, ..plain };
-            net.subscribe(1, 1, filter);
-        };
         assert_eq!(net.connect(1, 1, "s"), Some(false));
         net.attach(0, 1, "p");
-        subscribe(&mut net);
+        let plain = plain("a", Qos::AtLeastOnce);
+        net.subscribe(1, 1, Filter { spec: SubscriptionSpec { durability, ..plain.spec }, ..plain });
         net.advance(SECOND * 3);
         net.leave(1, 1);
         net.told(1, 1);

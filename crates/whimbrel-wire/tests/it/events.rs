@@ -147,7 +147,7 @@ fn an_event_that_came_over_links_is_written_as_its_own_broker_wrote_it() {
     let event = EventRef { expires: Some(Time::from_nanos(1100)), ..plain().event };
     let bytes = written(&AcceptedEvent { event, ..plain() });
     for (now, age) in [(5_000, 10), (7, 3), (1 << 40, 99)] {
-        let mut here = compact::read(&bytes, ID).unwrap();
+        let mut here = compact::read(&bytes, ID).expect("an event");
         here.arrive(Time::from_nanos(now), Duration::from_nanos(age));
         assert_eq!(here.age(Time::from_nanos(now + 1)), Duration::from_nanos(age + 1));
         assert_eq!(here.event.expires, Some(Time::from_nanos(now + 100 - age)));
