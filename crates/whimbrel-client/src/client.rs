@@ -430,7 +430,7 @@ async fn welcome(
                 client_id: properties.assigned_client_id.map(Into::into),
                 keep_alive: properties.server_keep_alive.map(|seconds| Duration::from_secs(seconds.into())),
             };
-            return Ok((welcome, cut.len));
+            return Ok((welcome, cut.whole.len()));
         }
         if stream.read_buf(bytes).await? == 0 {
             return Err(Error::Closed);

@@ -61,7 +61,7 @@ async fn read_all(
             {
                 return Ok(());
             }
-            used += cut.len;
+            used += cut.whole.len();
         }
         bytes.drain(..used);
         bytes.reserve(READ_MAX.saturating_sub(bytes.len()).max(1024));

@@ -56,7 +56,7 @@ fn run(brokers: usize) -> (Duration, u64, u64) {
     for _ in 0..SECONDS * A_SECOND {
         for number in 1..=SESSIONS {
             let event = event(&topics[number as usize], "x", Qos::AtLeastOnce);
-            net.input(0, Input::Publish(Publish { link: Link(0), tag: 7, retain: false, number: None, event }));
+            net.input(0, Input::Publish(Publish { link: Link(0), tag: 7, retain: false, number: None, event: &event }));
             let told = net.nodes[0].side.edges.told.remove(&number).unwrap_or_default();
             for told in told {
                 if let Told::Event(got) = told {

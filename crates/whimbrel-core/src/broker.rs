@@ -62,6 +62,8 @@ pub struct Broker {
     pub(crate) overlay: Overlay,
     /// The present moment.
     pub(crate) now: Time,
+    /// Events, and acknowledgements, that need nothing special are handled by a shorter way.
+    pub(crate) has_plain_way: bool,
     pub(crate) faults: Faults,
 }
 
@@ -100,6 +102,7 @@ impl Broker {
             brokers: Vec::new(),
             overlay,
             now,
+            has_plain_way: true,
             faults: Faults::default(),
         }
     }
@@ -118,6 +121,12 @@ impl Broker {
         for (pubend, passed) in self.streams.own.pubends() {
             self.cache.miss(pubend, passed);
         }
+    }
+
+    /// Whether events, and acknowledgements, that need nothing special are handled by a shorter way
+    /// than all others; they are, unless a test compares both.
+    pub fn set_plain_way(&mut self, is_used: bool) {
+        self.has_plain_way = is_used;
     }
 
     /// Replaces the fences that selectors refer to. With a fence that is gone, `within` is unknown.
@@ -176,6 +185,11 @@ impl Broker {
             }
             other => self.handle_rare(now, other, out),
         }
+        let deliveries = self.sessions.has_woken() | self.sessions.has_unfinished();
+        let others = !self.groups.post.is_empty() | self.router.has_changes() | self.store.write_queue.is_open();
+        if !(deliveries | others) {
+            return;
+        }
         // Bounded: a session that has more to read has its turn later.
         loop {
             while let Some(index) = self.sessions.pop_woken() {
@@ -225,7 +239,7 @@ impl Broker {
                 self.unsubscribe(now, link, tag, filters, out);
                 self.pass_committed(now, out);
             }
-            Input::Announce { event, retain } => self.announce(now, &event, retain, out),
+            Input::Announce { event, retain } => self.announce(now, event, retain, out),
             Input::RefusedAtEdge { link, tag, qos, code } => {
                 let (whom, result) = (self.sessions.whom(link), Accepted::RefusedAtEdge(code));
                 self.answer(now, whom, (BatchNo(0), Answer::Accepted { tag, qos, result }), out);

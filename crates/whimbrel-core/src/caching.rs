@@ -72,6 +72,7 @@ fn deal(router: &mut Router, event: AcceptedEvent<'_>) -> Option<usize> {
     let partition = |target: &Target| (target.kind == TargetKind::Partition).then_some(target.to as usize);
     let plain = wanted.targets.iter().filter_map(partition).min();
     let groups = wanted.groups.cloned();
-    let selected = groups.and_then(|groups| router.select(&groups, &Content(event)).iter().filter_map(partition).min());
+    let selected =
+        groups.and_then(|groups| router.select(&groups, &Content(&event)).iter().filter_map(partition).min());
     plain.into_iter().chain(selected).min()
 }

@@ -8,7 +8,7 @@ use whimbrel_selector::{Datum, Subject};
 const RESERVED: &str = "w-";
 
 /// An accepted event as selectors see it.
-pub(crate) struct Content<'a>(pub(crate) AcceptedEvent<'a>);
+pub(crate) struct Content<'a>(pub(crate) &'a AcceptedEvent<'a>);
 
 impl Subject for Content<'_> {
     fn attributes<'s>(&'s self, visit: &mut dyn FnMut(&'s str, Datum<'s>)) {

@@ -41,6 +41,9 @@ stats! {
     publishes_repeated,
     /// Events that no subscription wanted.
     events_unwanted,
+    /// Events that went by the plain way: nothing about them, their publishers or their
+    /// subscriptions asked for more.
+    events_plain,
     /// Deliveries handed to edges.
     deliveries,
     /// Deliveries to subscriptions that were catching up, out of the cache.

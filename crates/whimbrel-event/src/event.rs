@@ -66,8 +66,12 @@ impl Headers<'_> {
     };
 
     /// True if no header is present.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        *self == Headers::EMPTY
+        let Headers { text_payload, content_type, response_topic, correlation, after, maybe_repeat, retain } = self;
+        let has_text = content_type.is_some() | response_topic.is_some();
+        let has_flag = text_payload.is_some() | *maybe_repeat | *retain;
+        !(has_text | has_flag | correlation.is_some() | !after.is_empty())
     }
 }
 
@@ -121,6 +125,25 @@ pub struct EventRef<'a> {
     pub publisher: Publisher,
 }
 
+impl<'a> EventRef<'a> {
+    /// An event with the defaults of everything else: reliable unless it is published at most once.
+    #[inline]
+    pub fn new(topic: &'a str, payload: &'a [u8], qos: Qos) -> Self {
+        EventRef {
+            topic,
+            attributes: Attributes::EMPTY,
+            payload,
+            headers: Headers::EMPTY,
+            qos,
+            reliability: if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable },
+            importance: IMPORTANCE_DEFAULT,
+            expires: None,
+            deadline_ms: None,
+            publisher: Publisher::UNKNOWN,
+        }
+    }
+}
+
 /// An event that is kept: one allocation for all of it, shared by all its users.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event(Arc<[u8]>);
@@ -155,8 +178,8 @@ impl AcceptedEvent<'_> {
             self.pack(bytes);
             return Event(Arc::from(&*bytes));
         }
-        let mut bytes = vec![0; len];
-        self.pack(&mut bytes);
+        let mut bytes = Vec::with_capacity(len);
+        self.pack_onto(&mut bytes);
         Event(bytes.into())
     }
 }

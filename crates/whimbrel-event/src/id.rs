@@ -61,6 +61,7 @@ impl HostId {
     ///
     /// # Panics
     /// When the index is not below [`HOST_PUBENDS_MAX`].
+    #[inline]
     pub fn pubend(self, index: u8) -> PubendId {
         assert!(index < HOST_PUBENDS_MAX, "a host has no pubend {index}");
         PubendId(self.0 | u64::from(index))

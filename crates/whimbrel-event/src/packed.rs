@@ -63,6 +63,7 @@ pub struct AcceptedEvent<'a> {
 
 impl EventRef<'_> {
     /// Bytes of its packed form; see [`AcceptedEvent::packed_len`] for another broker's.
+    #[inline]
     pub fn packed_len(&self) -> usize {
         let expires = if self.expires.is_some() { 8 } else { 0 };
         let deadline = if self.deadline_ms.is_some() { 4 } else { 0 };
@@ -94,6 +95,7 @@ impl AcceptedEvent<'_> {
     }
 
     /// Bytes of its packed form.
+    #[inline]
     pub fn packed_len(&self) -> usize {
         let len = self.event.packed_len();
         if self.clock_offset == 0 { len } else { len + self.accepted_len() }
@@ -112,50 +114,66 @@ impl AcceptedEvent<'_> {
     /// When `into` is not [`AcceptedEvent::packed_len`] bytes long, the topic has 64 KiB or more,
     /// or the attributes 4 GiB; edges bound both far below.
     pub fn pack(&self, into: &mut [u8]) {
+        let mut room = Room(into);
+        self.put(&mut room);
+        assert!(room.0.is_empty(), "an event is packed into as many bytes as it takes");
+    }
+
+    /// Packs it behind the bytes of `onto`, which grow by [`AcceptedEvent::packed_len`].
+    ///
+    /// # Panics
+    /// As [`AcceptedEvent::pack`], but for the length.
+    #[inline]
+    pub fn pack_onto(&self, onto: &mut Vec<u8>) {
+        self.put(onto);
+    }
+
+    #[inline]
+    fn put(&self, to: &mut impl ByteSink) {
         let AcceptedEvent { id, accepted, event, .. } = self;
         let attributes = event.attributes.as_bytes();
         let topic_len = u16::try_from(event.topic.len()).expect("a topic has less than 64 KiB");
         let attributes_len = u32::try_from(attributes.len()).expect("attributes have less than 4 GiB");
-        let (fixed, rest) = into.split_first_chunk_mut::<FIXED>().expect("room for what every event has");
+        let has_accepted = self.clock_offset != 0 && self.accepted_len() != 0;
+        let has_headers = !event.headers.is_empty();
+        let mut fixed = [0; FIXED];
         fixed[0..8].copy_from_slice(&id.pubend.0.to_le_bytes());
         fixed[8..16].copy_from_slice(&id.tick.0.to_le_bytes());
         fixed[16..24].copy_from_slice(&accepted.as_nanos().to_le_bytes());
         fixed[24..32].copy_from_slice(&event.publisher.to_bits().to_le_bytes());
-        fixed[32] = flags(event);
+        fixed[32] = flags(event) | if has_headers { HEADERS } else { 0 };
         fixed[33] = event.importance;
         fixed[34..36].copy_from_slice(&topic_len.to_le_bytes());
         fixed[36..40].copy_from_slice(&attributes_len.to_le_bytes());
-        let mut rest = Room(rest);
+        if self.clock_offset != 0 {
+            fixed[16..24].copy_from_slice(&self.accepted_here().as_nanos().to_le_bytes());
+            fixed[32] |= OTHER_CLOCK | if has_accepted { ACCEPTED } else { 0 };
+        }
+        to.put(&fixed);
         if let Some(expires) = event.expires {
-            rest.put(&expires.as_nanos().to_le_bytes());
+            to.put(&expires.as_nanos().to_le_bytes());
         }
         if let Some(deadline) = event.deadline_ms {
-            rest.put(&deadline.to_le_bytes());
+            to.put(&deadline.to_le_bytes());
         }
-        if self.clock_offset != 0 {
-            let has_accepted = self.accepted_len() != 0;
-            fixed[32] |= OTHER_CLOCK | if has_accepted { ACCEPTED } else { 0 };
-            fixed[16..24].copy_from_slice(&self.accepted_here().as_nanos().to_le_bytes());
-            if has_accepted {
-                rest.put(&accepted.as_nanos().to_le_bytes());
-            }
+        if has_accepted {
+            to.put(&accepted.as_nanos().to_le_bytes());
         }
-        if !event.headers.is_empty() {
-            put_headers(&event.headers, &mut rest);
+        if has_headers {
+            put_headers(&event.headers, to);
         }
-        rest.put(event.topic.as_bytes());
-        rest.put(attributes);
-        rest.put(event.payload);
-        assert!(rest.0.is_empty(), "an event is packed into as many bytes as it takes");
+        to.put(event.topic.as_bytes());
+        to.put(attributes);
+        to.put(event.payload);
     }
 }
 
+/// The flags but for those of the headers and of another broker's event.
 fn flags(event: &EventRef<'_>) -> u8 {
     let reliable = if event.reliability == Reliability::Reliable { RELIABLE } else { 0 };
     let expires = if event.expires.is_some() { EXPIRES } else { 0 };
     let deadline = if event.deadline_ms.is_some() { DEADLINE } else { 0 };
-    let headers = if event.headers.is_empty() { 0 } else { HEADERS };
-    event.qos as u8 | reliable | expires | deadline | headers
+    event.qos as u8 | reliable | expires | deadline
 }
 
 /// The bytes of each header, if present, in their order.
@@ -168,7 +186,7 @@ fn headers_len(headers: &Headers<'_>) -> usize {
     1 + headers.after.as_bytes().len() + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
 }
 
-fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
+fn put_headers(headers: &Headers<'_>, to: &mut impl ByteSink) {
     let mut flags = match headers.text_payload {
         None => 0,
         Some(false) => TEXT_PAYLOAD_KNOWN,
@@ -181,19 +199,31 @@ fn put_headers(headers: &Headers<'_>, rest: &mut Room<'_>) {
     flags |= if headers.maybe_repeat { MAYBE_REPEAT } else { 0 };
     flags |= if headers.retain { RETAIN } else { 0 };
     let len = |bytes: usize| u32::try_from(bytes).expect("headers have less than 4 GiB").to_le_bytes();
-    rest.put(&len(headers_len(headers)));
-    rest.put(&[flags]);
+    to.put(&len(headers_len(headers)));
+    to.put(&[flags]);
     for part in parts(headers).into_iter().flatten() {
-        rest.put(&len(part.len()));
-        rest.put(part);
+        to.put(&len(part.len()));
+        to.put(part);
     }
-    rest.put(headers.after.as_bytes());
+    to.put(headers.after.as_bytes());
+}
+
+/// Bytes that are filled from their begin.
+trait ByteSink {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl ByteSink for Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
 }
 
 /// The rest of a buffer that is filled.
 struct Room<'a>(&'a mut [u8]);
 
-impl Room<'_> {
+impl ByteSink for Room<'_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         let (here, rest) = core::mem::take(&mut self.0).split_at_mut(bytes.len());

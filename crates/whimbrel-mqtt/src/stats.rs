@@ -72,6 +72,8 @@ stats! {
     publishes_in: u64,
     /// PUBLISH packets sent.
     publishes_out: u64,
+    /// PUBLISH packets sent as they were received, with another packet identifier.
+    publishes_passed_through: u64,
     /// CONNECTs whose clients had to be identified first.
     identifying: u64,
     /// Deliveries that were dropped because no rule allows them any more.

@@ -61,7 +61,7 @@ pub enum Input<'a> {
     /// The broker itself publishes (its own state, for instance).
     Announce {
         /// The event.
-        event: EventRef<'a>,
+        event: &'a EventRef<'a>,
         /// Whether it is retained.
         retain: bool,
     },
@@ -172,7 +172,7 @@ pub struct Segment<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Tell<'a> {
     /// An event at its last tick, and none before.
-    Data(EventRef<'a>),
+    Data(&'a EventRef<'a>),
     /// No event.
     Silence,
     /// Its events, if there were any, are lost for good.

@@ -149,5 +149,5 @@ pub struct Publish<'a> {
     /// marks a repetition.
     pub number: Option<u64>,
     /// The event.
-    pub event: EventRef<'a>,
+    pub event: &'a EventRef<'a>,
 }

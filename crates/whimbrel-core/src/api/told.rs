@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, EventId, EventRef, HostId, Qos, Time};
+use whimbrel_event::{AcceptedEvent, HostId, Qos};
 
 use super::{Granted, Hop, Link, Segment};
 
@@ -160,12 +160,9 @@ pub enum EventStep {
 /// The delivery of one event to one subscription.
 #[derive(Clone, Copy, Debug)]
 pub struct Delivery<'a> {
-    /// The event.
-    pub event: EventRef<'a>,
-    /// Its name.
-    pub id: EventId,
-    /// When it was accepted, at whichever broker, by this broker's clock: its age counts from here.
-    pub accepted: Time,
+    /// The event, with its name and the moment of its acceptance; by this broker's clock that is
+    /// [`AcceptedEvent::accepted_here`], from which its age counts.
+    pub accepted: &'a AcceptedEvent<'a>,
     /// Deliveries with the same number carry the same event, so an edge may reuse its encoding; 0:
     /// unknown.
     pub serial: u64,

@@ -50,14 +50,14 @@ impl ChunkBytes {
     /// Packs an event behind the others; returns its place.
     fn put(&mut self, event: &AcceptedEvent<'_>, len: usize) -> u32 {
         if len > LARGE {
-            let mut bytes = vec![0; len];
-            event.pack(&mut bytes);
+            let mut bytes = Vec::with_capacity(len);
+            event.pack_onto(&mut bytes);
             self.large.push(Some(bytes.into()));
             return (self.large.len() - 1) as u32;
         }
         let place = self.small.len();
-        self.small.resize(place + len, 0);
-        event.pack(&mut self.small[place..]);
+        event.pack_onto(&mut self.small);
+        debug_assert_eq!(self.small.len(), place + len, "an event takes as many bytes as it says");
         place as u32
     }
 
@@ -113,8 +113,6 @@ impl Chunk {
         let mut chunk = Chunk::default();
         if let Some(Chunk { slots, bytes, .. }) = spare.filter(|spare| spare.bytes.small.capacity() == small) {
             (chunk.slots, chunk.bytes.small) = (slots, bytes.small);
-            chunk.slots.clear();
-            chunk.bytes.small.clear();
         } else {
             chunk.bytes = ChunkBytes::with_room(small);
         }
@@ -135,6 +133,12 @@ impl Chunk {
         self.bytes.small.len()
     }
 
+    /// The slots that it has had since it began, or was last compacted.
+    #[inline]
+    pub(super) fn slots_begun(&self) -> usize {
+        self.gone + self.slots.len()
+    }
+
     /// Whether it has room for an event of this many bytes.
     pub(super) fn has_room(&self, len: usize) -> bool {
         len > LARGE || self.bytes.small.capacity() - self.bytes.small.len() >= len
@@ -149,6 +153,18 @@ impl Chunk {
     pub(super) fn close(&mut self) {
         self.bytes.small.shrink_to(block(self.small()));
         self.slots.shrink_to(self.slots.len().next_power_of_two());
+    }
+
+    /// Whether an event of it has an allocation of its own.
+    pub(super) fn has_large(&self) -> bool {
+        !self.bytes.large.is_empty()
+    }
+
+    /// Frees its events; the memory of its slots and small events stays.
+    pub(super) fn clear(&mut self) {
+        self.slots.clear();
+        self.bytes.small.clear();
+        self.bytes.large = Vec::new();
     }
 
     /// The bytes of its events.

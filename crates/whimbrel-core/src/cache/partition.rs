@@ -136,9 +136,15 @@ impl Partition {
     /// Keeps an event, and overwrites others to make room.
     pub(super) fn write(&mut self, serial: u64, pubend: u16, event: &AcceptedEvent<'_>, around: &mut Around<'_>) {
         self.written += 1;
-        let limit = self.limit(around.now);
         let len = event.packed_len();
         let weight = self.slots.cost(len);
+        if let (Policy::Lrp, Capacity::Bytes(bytes)) = (self.plan.policy, self.plan.capacity)
+            && self.slots.bytes + weight <= bytes
+        {
+            self.slots.push(serial, event, len, pubend, 0, around.now);
+            return;
+        }
+        let limit = self.limit(around.now);
         if limit.is_exceeded(1, weight) {
             self.overwritten += 1;
             self.slots.push_hole(serial, pubend, event.id.tick);
@@ -187,7 +193,15 @@ impl Partition {
                 self.overwrite_one(around);
             }
         }
-        while limit.is_exceeded(self.slots.events + 1, self.slots.bytes + weight) && self.overwrite_one(around) {}
+        while limit.is_exceeded(self.slots.events + 1, self.slots.bytes + weight) {
+            // A bound of events is exact.
+            let is_by_bytes = self.plan.policy == Policy::Lrp && limit.events == u64::MAX;
+            let overwritten = if is_by_bytes { self.slots.pop_chunk() } else { 0 };
+            self.overwritten += overwritten;
+            if overwritten == 0 && !self.overwrite_one(around) {
+                break;
+            }
+        }
     }
 
     /// Frees room by one step: overwrites an event, or moves the oldest one to the protected part;

@@ -111,6 +111,7 @@ impl Pubends {
     }
 
     /// The number of a pubend, which is added if it is unknown.
+    #[inline]
     pub(super) fn number(&mut self, id: PubendId) -> u16 {
         if self.all.get(usize::from(self.recent)).is_some_and(|pubend| pubend.id == id) {
             return self.recent;

@@ -4,6 +4,8 @@
 //! between the same two events are merged per pubend, a chunk at a time. A hole without an event
 //! before it is not kept, but raises the tick up to which the partition is incomplete.
 
+mod evict;
+
 use std::collections::{VecDeque, vec_deque};
 
 use whimbrel_event::{AcceptedEvent, Tick, Time, split_mix};
@@ -68,8 +70,11 @@ pub(super) struct Slots {
     chunks: VecDeque<Chunk>,
     /// The last freed chunk: its memory serves the next.
     spare: Option<Chunk>,
-    /// The most slots of any chunk, or more.
+    /// The most slots of any chunk but the last one, or more.
     width: usize,
+    /// The slots that the last chunk, which still grows, may have had in all, also those that were
+    /// removed at its front: it is not used forever.
+    last_slots_max: usize,
     /// Chunks begun since `width` was computed.
     begun: usize,
     /// Chunks removed at the front.
@@ -91,6 +96,7 @@ impl Slots {
             chunks: VecDeque::new(),
             spare: None,
             width: 0,
+            last_slots_max: 0,
             begun: 0,
             gone: 0,
             events: 0,
@@ -161,7 +167,10 @@ impl Slots {
     ) -> At {
         self.bytes += self.cost(len);
         self.events += 1;
-        let chunk = self.tail(len);
+        let chunk = match self.chunks.back_mut() {
+            Some(chunk) if chunk.slots_begun() < self.last_slots_max && chunk.has_room(len) => chunk,
+            _ => self.tail(len),
+        };
         chunk.classes |= 1 << class;
         chunk.last = serial;
         let (place, len) = chunk.put(event, len);
@@ -192,14 +201,17 @@ impl Slots {
     /// The chunk for the next slot, with room for this many bytes.
     fn tail(&mut self, len: usize) -> &mut Chunk {
         let slots = (self.events as usize / PARTS).clamp(CHUNK_MIN, CHUNK);
+        let (open, width) = (self.last_slots_max, &mut self.width);
         let is_full = |chunk: &mut Chunk| {
-            let is_full = chunk.slots.len() >= slots || !chunk.has_room(len);
+            let is_full = chunk.slots_begun() >= open || !chunk.has_room(len);
             if is_full {
                 chunk.close();
+                *width = chunk.slots.len().max(*width);
             }
             is_full
         };
         if self.chunks.back_mut().is_none_or(is_full) {
+            self.last_slots_max = slots;
             let events = self.events.max(1);
             let mean = (self.bytes.saturating_sub(self.events * self.charge.place) / events) as usize;
             let part = BLOCK.min(self.bytes as usize / PARTS).min(mean * slots);
@@ -210,45 +222,7 @@ impl Slots {
                 self.width = self.chunks.iter().map(|chunk| chunk.slots.len()).max().unwrap_or(0);
             }
         }
-        let chunk = self.chunks.back_mut().expect("there is one now");
-        self.width = self.width.max(chunk.slots.len() + 1);
-        chunk
-    }
-
-    /// Removes the oldest event, without a hole at the front. False if there is none.
-    pub(super) fn pop(&mut self) -> bool {
-        let Some(slot) = self.take_front() else { return false };
-        let SlotContent::Event { tick, len, pubend, .. } = slot.what else {
-            unreachable!("the first slot is an event")
-        };
-        self.events -= 1;
-        self.bytes -= self.cost(len as usize);
-        self.miss(pubend, tick);
-        self.absorb();
-        true
-    }
-
-    /// Removes the first slot; the caller counts it.
-    fn take_front(&mut self) -> Option<CacheSlot> {
-        let chunk = self.chunks.front_mut()?;
-        let slot = chunk.pop();
-        if chunk.slots.is_empty() {
-            self.spare = self.chunks.pop_front();
-            self.gone += 1;
-        }
-        slot
-    }
-
-    /// Turns holes at the front into incompleteness.
-    fn absorb(&mut self) {
-        while let Some(chunk) = self.chunks.front_mut() {
-            let SlotContent::Hole { to, pubend, .. } = chunk.slots[0].what else { return };
-            chunk.holes -= 1;
-            chunk.fresh = chunk.fresh.saturating_sub(1);
-            self.holes -= 1;
-            self.miss(pubend, to);
-            self.take_front();
-        }
+        self.chunks.back_mut().expect("there is one now")
     }
 
     /// Removes an event that exists; it leaves a hole.
@@ -335,6 +309,7 @@ impl Slots {
         if self.events == 0 {
             return None;
         }
+        let width = self.chunks.back().map_or(0, |last| last.slots.len()).max(self.width);
         let few = (self.chunks.len() <= 4).then(|| self.chunks.iter().map(|chunk| chunk.slots.len()).sum::<usize>());
         for _ in 0..DRAWS_MAX {
             self.work += 1;
@@ -351,7 +326,7 @@ impl Slots {
                     }
                     (place, index)
                 }
-                None => (scaled(high, self.chunks.len()), scaled(low, self.width)),
+                None => (scaled(high, self.chunks.len()), scaled(low, width)),
             };
             let chunk = &self.chunks[place];
             if chunk.slots.get(index).is_some_and(CacheSlot::is_event) {

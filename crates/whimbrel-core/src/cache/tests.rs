@@ -27,6 +27,18 @@ fn held(cache: &Cache) -> u64 {
     cache.partitions.iter().map(|partition| partition.slots.held()).sum()
 }
 
+/// As above, with so many events that something forgotten for each would show.
+#[test]
+fn few_large_events_leave_no_room_behind_however_many_have_come() {
+    const BYTES: u64 = 1 << 20;
+    for policy in [Policy::Lrp, Policy::Random, Policy::PRIORITY, Policy::Value] {
+        let mut cache = full(policy, BYTES);
+        (0..60_000).for_each(|_| write(&mut cache, 1, &[b'x'; 9_000]));
+        let (held, said) = (held(&cache), cache.bytes());
+        assert!(held <= said * 3 / 2 + 128 * 1024, "{policy:?}: {held} held, {said} said");
+    }
+}
+
 #[test]
 fn what_is_overwritten_leaves_no_room_behind() {
     const BYTES: u64 = 1 << 20;

@@ -416,10 +416,11 @@ impl Broker {
         let session = self.sessions.get_mut(index);
         // While deliveries of a previous connection are to be sent again, catch-up waits.
         let ready = session.takes_any();
-        let follow = &mut session.follow;
-        let catches_up = !follow.lagging.is_empty() && !follow.catching_up;
-        let first = catches_up && ready && follow.catches_up_first;
-        follow.catches_up_first = !first;
+        let catches_up = !session.follow.lagging.is_empty() && !session.follow.catching_up;
+        let first = catches_up && ready && session.follow.catches_up_first;
+        if catches_up {
+            session.follow.catches_up_first = !first;
+        }
         if first {
             self.catch_up(now, index, &mut { CATCH_UP_SLICE }, out);
         }

@@ -89,7 +89,7 @@ impl FormerInterest {
     }
 
     fn wants(&mut self, event: Packed<'_>) -> bool {
-        self.compiled.as_mut().is_none_or(|compiled| compiled.value(Content(event.unpack())) == Some(true))
+        self.compiled.as_mut().is_none_or(|compiled| compiled.value(Content(&event.unpack())) == Some(true))
     }
 }
 

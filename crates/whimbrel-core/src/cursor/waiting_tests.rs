@@ -46,6 +46,7 @@ fn assign(rig: &mut Rig) -> EventId {
 
 /// An event that waited passes.
 fn pass(rig: &mut Rig, id: EventId, payload: &str) {
+    rig.core.set_plain_way(false);
     rig.core.streams.held = Some(id);
     let is_reliable = id.pubend.reliability() == Reliability::Reliable;
     rig.publish(1, "t", payload, if is_reliable { AtLeastOnce } else { AtMostOnce });

@@ -54,7 +54,7 @@ pub(super) fn is_wanted(entries: &mut [CheckedInterest], accepted: AcceptedEvent
     let topic = TopicName::checked(accepted.event.topic);
     entries.iter_mut().any(|(filter, selector)| {
         TopicFilter::checked(filter).matches(topic)
-            && selector.as_mut().is_none_or(|selector| selector.value(Content(accepted)) == Some(true))
+            && selector.as_mut().is_none_or(|selector| selector.value(Content(&accepted)) == Some(true))
     })
 }
 

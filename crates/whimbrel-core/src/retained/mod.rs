@@ -176,18 +176,19 @@ impl Retained {
     /// Retains an event that the consolidated stream passes. An empty one deletes its topic's
     /// message.
     pub(crate) fn pass(&mut self, now: Time, publication: &mut Publication<'_>, bounds: Bounds) -> RetainOutcome {
-        let (topic, version) = (publication.event.topic, (publication.id.tick, publication.id.pubend));
+        let (topic, version) =
+            (publication.accepted.event.topic, (publication.accepted.id.tick, publication.accepted.id.pubend));
         if let Some(known) = self.topics.get_mut(topic).filter(|known| known.version >= version) {
             if known.version == version {
                 known.value.passed = publication.serial;
             }
             return RetainOutcome::default();
         }
-        if publication.event.payload.is_empty() {
+        if publication.accepted.event.payload.is_empty() {
             return RetainOutcome { is_news: self.bury(now, topic, version), ..RetainOutcome::default() };
         }
-        let swept = self.make_room(now, &publication.event, bounds);
-        if !self.has_room(&publication.event, bounds) {
+        let swept = self.make_room(now, &publication.accepted.event, bounds);
+        if !self.has_room(&publication.accepted.event, bounds) {
             // The topic's older message is out of date.
             let is_news = self.get(topic).is_some() && self.bury(now, topic, version);
             return RetainOutcome { is_news, is_refused: true, swept };

@@ -319,8 +319,8 @@ impl Broker {
             if is_live || is_cached(event.id()) || is_to_come(event.id()) {
                 return VisitOutcome::Passed(0);
             }
-            let is_asked = |asked: &mut Compiled| asked.value(Content(event.packed().unpack())) == Some(true);
-            let is_selected = router.is_selected(spot, &Content(event.packed().unpack()));
+            let is_asked = |asked: &mut Compiled| asked.value(Content(&event.packed().unpack())) == Some(true);
+            let is_selected = router.is_selected(spot, &Content(&event.packed().unpack()));
             if !is_selected || !asked.as_mut().is_none_or(is_asked) {
                 return VisitOutcome::Passed(cost);
             }

@@ -4,6 +4,7 @@
 mod changes;
 mod durable_interest;
 mod target;
+mod topics;
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use hashbrown::HashTable;
 use whimbrel_event::{Packed, Seeded};
 use whimbrel_net::interest::own::InterestChange;
 use whimbrel_selector::{
-    Cost, Expensive, Fences, GroupId, MatchIndex, Selector, SharedFilter, Subject, TopicError, TopicFilter, TopicName,
+    Cost, Expensive, Fences, GroupId, MatchIndex, Selector, SharedFilter, Subject, TopicFilter, TopicName,
 };
 
 use target::{BROKER_BIT, GROUP_BIT, INTEREST_BIT, PARTITION_BIT, target};
@@ -43,6 +44,8 @@ struct Route {
     groups: Option<Arc<[GroupId]>>,
     persistence: Persistence,
     is_durable: bool,
+    /// All targets are plain, and nothing depends on an event's content.
+    is_plain: bool,
 }
 
 /// The targets of a topic's events before their content is looked at.
@@ -107,6 +110,8 @@ pub(crate) struct Router {
     by_text: HashTable<u32>,
     index: MatchIndex<u32>,
     routes: TopicRoutes,
+    /// The place of the route that was found last: the next event often has the same topic.
+    last: usize,
     /// Grows when a wildcard filter, or the first or last selector under one, is added or removed:
     /// every cached route may be wrong then.
     epoch: u64,
@@ -133,6 +138,7 @@ impl Router {
             by_text: HashTable::new(),
             index: MatchIndex::new(seed),
             routes: TopicRoutes::default(),
+            last: 0,
             epoch: 0,
             hasher: Seeded::new(seed),
             count: 0,
@@ -392,7 +398,7 @@ impl Router {
         verdicts.of(spot.place, serial, || {
             let event = event.unpack();
             let is_under = SharedFilter::checked(&known.text).filter.matches(TopicName::checked(event.event.topic));
-            is_under && (!spot.selective || index.is_selected(spot.place, &Content(event)))
+            is_under && (!spot.selective || index.is_selected(spot.place, &Content(&event)))
         })
     }
 
@@ -404,7 +410,7 @@ impl Router {
     /// Whether a subscription wants an event.
     pub(crate) fn wants(&mut self, number: u32, event: Packed<'_>) -> bool {
         let spot = self.get(number).spot.expect("tracked subscriptions are in the index");
-        self.is_under(number, event) && self.is_selected(spot, &Content(event.unpack()))
+        self.is_under(number, event) && self.is_selected(spot, &Content(&event.unpack()))
     }
 
     /// The targets of an event by its content, in an order that depends only on the subscriptions
@@ -426,53 +432,5 @@ impl Router {
             let (route, _) = entry.remove();
             self.routes.targets -= route.size();
         }
-    }
-
-    /// The route of a topic: the targets of its events, as far as the topic tells. Costs one
-    /// look-up if it is cached, else a walk of the index.
-    ///
-    /// # Errors
-    /// When `topic` is no valid topic name.
-    pub(crate) fn route(&mut self, topic: &str) -> Result<RouteAt, TopicError> {
-        let hash = self.hasher.hash_one(topic);
-        let known = self.routes.table.find_bucket_index(hash, |route| &*route.topic == topic);
-        let fresh = |at: &usize| self.routes.table.get_bucket(*at).is_some_and(|route| route.epoch == self.epoch);
-        match known.filter(fresh) {
-            Some(at) => Ok(RouteAt(at)),
-            None => self.walk(topic, hash),
-        }
-    }
-
-    /// The targets that [`Router::route`] has found.
-    pub(crate) fn wanted(&self, at: RouteAt) -> TopicInterest<'_> {
-        self.routes.table.get_bucket(at.0).expect("a route that was just found").wanted()
-    }
-
-    #[cold]
-    fn walk(&mut self, topic: &str, hash: u64) -> Result<RouteAt, TopicError> {
-        let name = TopicName::new(topic)?;
-        self.misses += 1;
-        let (mut targets, mut groups) = (Vec::new(), Vec::new());
-        let subscriptions = &self.subscriptions;
-        let plain = |key| targets.push(target(subscriptions, key));
-        self.index.for_each_candidate(name, plain, |group| groups.push(group));
-        let route = Route {
-            topic: topic.into(),
-            epoch: self.epoch,
-            is_durable: targets.iter().any(|target| target.is_durable),
-            targets: targets.into_boxed_slice(),
-            groups: (!groups.is_empty()).then(|| groups.into()),
-            persistence: self.profiles.of(name),
-        };
-        let routes = &mut self.routes;
-        if let Ok(entry) = routes.table.find_entry(hash, |route| &*route.topic == topic) {
-            let (old, _) = entry.remove();
-            routes.targets -= old.size();
-        }
-        routes.make_room(route.size());
-        routes.targets += route.size();
-        let hasher = &self.hasher;
-        let entry = routes.table.insert_unique(hash, route, |route| hasher.hash_one(&*route.topic));
-        Ok(RouteAt(entry.bucket_index()))
     }
 }

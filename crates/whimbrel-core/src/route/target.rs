@@ -3,7 +3,9 @@
 use whimbrel_event::Qos;
 use whimbrel_selector::Place;
 
-use super::NO_CURSOR;
+use super::{NO_CURSOR, NO_GROUP};
+use crate::api::Naming;
+use crate::session::Terms;
 use crate::subscription::SubscriptionSpec;
 
 /// Marks index keys that are shared subscriptions.
@@ -90,6 +92,21 @@ pub(crate) struct Target {
     pub(crate) attached_only: bool,
     /// Its events are logged.
     pub(crate) is_durable: bool,
+}
+
+impl Target {
+    /// The terms on which a session gets an event of this QoS, with or without the retain mark.
+    #[inline]
+    pub(crate) fn terms(&self, qos: Qos, retain: bool) -> Terms {
+        let (qos, retain) = (qos.min(self.qos), retain && self.retain_as_published);
+        let (group, origin, naming) = (NO_GROUP, 0, Naming::of(self.named));
+        Terms { qos, identifier: self.identifier, group, origin, retain, naming, cursor: NO_CURSOR }
+    }
+
+    /// Whether all events go to a session.
+    pub(super) fn is_plain(&self) -> bool {
+        self.kind == TargetKind::Session && !self.no_local && !self.is_durable
+    }
 }
 
 /// The target of an index key.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, Event, EventId, EventRef, Packed, Qos, Time};
+use whimbrel_event::{AcceptedEvent, Event, EventId, Packed, Qos, Time};
 
 use super::counted::{first_live, pop, push_bounded};
 use super::inflight::ReassignedDelivery;
@@ -28,16 +28,18 @@ pub const BURST_FACTOR: usize = 16;
 /// An accepted event on its way to its subscriptions; kept (copied) only if a subscription has to
 /// wait for it.
 pub(crate) struct Publication<'a> {
-    pub(crate) event: EventRef<'a>,
-    pub(crate) id: EventId,
-    pub(crate) accepted: Time,
-    /// As [`AcceptedEvent::accepted_here`].
-    pub(crate) accepted_here: Time,
+    pub(crate) accepted: AcceptedEvent<'a>,
+    /// The event's number in the consolidated stream; 0: it has none here.
     pub(crate) serial: u64,
     pub(crate) kept: Option<Event>,
 }
 
 impl<'a> Publication<'a> {
+    /// The publication of an event that was accepted just now, and is not kept yet.
+    pub(crate) fn new(accepted: AcceptedEvent<'a>, serial: u64) -> Self {
+        Publication { accepted, serial, kept: None }
+    }
+
     /// The publication of an event that was kept before.
     pub(crate) fn of(event: &'a Event, serial: u64) -> Self {
         Publication { kept: Some(event.clone()), ..Self::of_packed(event.packed(), serial) }
@@ -45,23 +47,11 @@ impl<'a> Publication<'a> {
 
     /// The publication of an event that is packed elsewhere.
     pub(crate) fn of_packed(event: Packed<'a>, serial: u64) -> Self {
-        let unpacked = event.unpack();
-        let AcceptedEvent { id, accepted, event, .. } = unpacked;
-        Publication { event, id, accepted, accepted_here: unpacked.accepted_here(), serial, kept: None }
-    }
-
-    pub(crate) fn accepted(&self) -> AcceptedEvent<'a> {
-        AcceptedEvent {
-            id: self.id,
-            accepted: self.accepted,
-            clock_offset: self.accepted_here.ahead_of(self.accepted),
-            event: self.event,
-        }
+        Publication { accepted: event.unpack(), serial, kept: None }
     }
 
     pub(crate) fn keep(&mut self) -> Event {
-        let event = self.accepted();
-        self.kept.get_or_insert_with(|| event.keep()).clone()
+        self.kept.get_or_insert_with(|| self.accepted.keep()).clone()
     }
 }
 
@@ -107,12 +97,10 @@ pub(crate) struct Terms {
 
 impl Terms {
     #[inline]
-    pub(crate) fn delivery<'a>(&self, publication: &Publication<'a>, tag: u16) -> Delivery<'a> {
+    pub(crate) fn delivery<'a>(&self, publication: &'a Publication<'_>, tag: u16) -> Delivery<'a> {
         let Terms { qos, identifier, retain, naming, cursor, .. } = *self;
         Delivery {
-            event: publication.event,
-            id: publication.id,
-            accepted: publication.accepted_here,
+            accepted: &publication.accepted,
             serial: publication.serial,
             tag,
             qos,
@@ -240,14 +228,14 @@ impl Session {
         let event = keep.then(|| publication.keep());
         let prepares = self.prepares(terms.qos);
         let stage = if prepares { Stage::Preparing } else { Stage::Expect };
-        let slot = terms.slot(publication.id, event, stage);
+        let slot = terms.slot(publication.accepted.id, event, stage);
         if prepares {
             return Fate::Prepared(self.inflight.prepare(slot));
         }
         let tag = self.inflight.push(slot);
         let delivery = terms.delivery(publication, tag);
         let sent = to.out.deliver(Link(self.link), &delivery);
-        self.record_sent((tag, publication.id), sent, false, to)
+        self.record_sent((tag, publication.accepted.id), sent, false, to)
     }
 }
 
@@ -317,6 +305,12 @@ impl Sessions {
         }
         self.hand_now(to, publication, terms, out);
         true
+    }
+
+    /// As [`Session::acknowledge_plain`].
+    #[inline]
+    pub(crate) fn acknowledge_plain(&mut self, index: u32, tag: u16) -> bool {
+        self.get_mut(index).acknowledge_plain(tag)
     }
 
     fn enqueue(&mut self, to: u32, entry: Queued) {
@@ -440,6 +434,14 @@ impl Session {
         waiting == 0 && self.inflight.is_resent() && self.inflight.stale_count() == 0
     }
 
+    /// Ends a delivery that its client has acknowledged, if that is all there is to do. False
+    /// otherwise; then nothing has happened.
+    #[inline]
+    pub(super) fn acknowledge_plain(&mut self, tag: u16) -> bool {
+        let waits = !self.has_nothing_to_send() || !self.follow.lagging.is_empty() || !self.groups.is_empty();
+        !waits && self.inflight.acknowledge_oldest(tag)
+    }
+
     /// Takes out the waiting delivery that goes next, if the window takes it: from both queues in
     /// turns, if both have one and neither has to go first.
     pub(super) fn next_waiting(&mut self, now: Time, stats: &mut Stats) -> Option<Queued> {
@@ -462,7 +464,7 @@ impl Session {
         // At most once: nothing is prepared.
         let delivery = terms.delivery(publication, 0);
         let sent = to.out.deliver(Link(self.link), &delivery);
-        self.record_sent((0, publication.id), sent, false, to)
+        self.record_sent((0, publication.accepted.id), sent, false, to)
     }
 
     /// Sends the next delivery (or release) of a former connection again, or one that was prepared.
@@ -477,7 +479,8 @@ impl Session {
         let event = slot.event.clone().expect("persistent sessions keep what is unsettled");
         let Slot { qos, identifier, group, origin, retain, naming, cursor, repeated, .. } = *slot;
         let terms = Terms { qos, identifier, group, origin, retain, naming, cursor };
-        let delivery = Delivery { repeated, ..terms.delivery(&Publication::of_packed(event.packed(), 0), tag) };
+        let publication = Publication::of_packed(event.packed(), 0);
+        let delivery = Delivery { repeated, ..terms.delivery(&publication, tag) };
         to.stats.deliveries_repeated += u64::from(repeated);
         let sent = to.out.deliver(link, &delivery);
         Some(self.record_sent((tag, event.id()), sent, true, to))

@@ -33,6 +33,12 @@ impl Sessions {
         (&mut session.inflight, Waker::new(index, woken))
     }
 
+    /// Whether a session is to be resumed.
+    #[inline]
+    pub(crate) fn has_woken(&self) -> bool {
+        !self.woken.is_empty()
+    }
+
     /// Takes out a session to resume. The deliveries that end in a step bound their number: those
     /// in windows and queues, and a slice of what each session reads or catches up with.
     #[inline]

@@ -67,7 +67,7 @@ impl BranchRefusals {
 impl Member {
     /// Its terms for an event that settles the delivery `origin` to the own session.
     pub(super) fn terms(&self, group: u32, publication: &Publication<'_>, origin: u16) -> Terms {
-        let event = &publication.event;
+        let event = &publication.accepted.event;
         Terms { group, origin, ..self.marks.terms(event.qos.min(self.qos), event.headers.retain) }
     }
 
@@ -107,7 +107,7 @@ impl Group {
             if member.is_leaving || !sessions.is_attached(member.session) {
                 continue;
             }
-            if !member.has_room(publication.event.qos, sessions) {
+            if !member.has_room(publication.accepted.event.qos, sessions) {
                 continue;
             }
             has_room = true;
@@ -123,19 +123,19 @@ impl Group {
             self.turn = (at + 1) % count;
             return Choice::Member(self.members[at]);
         }
-        if let Some(at) = self.next_branch(publication.id) {
+        if let Some(at) = self.next_branch(publication.accepted.id) {
             return Choice::Branch(at);
         }
         // Those that have room cannot be sent it.
         if !has_room && !self.branches.iter().any(Branch::has_room) {
             return Choice::Full;
         }
-        let is_open = |branch: &Branch| branch.room > 0 && !self.refused.has(publication.id, branch.host);
+        let is_open = |branch: &Branch| branch.room > 0 && !self.refused.has(publication.accepted.id, branch.host);
         // After a restart, brokers that had members may report them again.
         let is_awaited = self.kept_until.is_some()
             || self.branches.iter().any(is_open)
             || self.members.iter().any(|member| {
-                let is_busy = !member.is_leaving && !member.has_room(publication.event.qos, sessions);
+                let is_busy = !member.is_leaving && !member.has_room(publication.accepted.event.qos, sessions);
                 is_busy && member.can_be_sent(publication, sessions, out)
             });
         if is_awaited { Choice::Busy } else { Choice::Untaken }

@@ -346,13 +346,13 @@ impl Groups {
         sessions: &mut Sessions,
         out: &mut dyn Output,
     ) {
-        let qos = publication.event.qos;
+        let qos = publication.accepted.event.qos;
         let (group, post) = self.with_post(id);
         if qos == Qos::AtMostOnce || group.queue.is_empty() {
             match group.choose(publication, sessions, out) {
                 Choice::Member(member) => return group.give(id, member, publication, 0, sessions, out),
                 Choice::Branch(branch) => return group.hand_over(id, branch, publication.keep(), 0, post),
-                Choice::Untaken => return group.pass_over(id, publication.id, 0, sessions, post),
+                Choice::Untaken => return group.pass_over(id, publication.accepted.id, 0, sessions, post),
                 Choice::Busy => group.has_busy = true,
                 Choice::Full => {}
             }
@@ -482,7 +482,7 @@ impl Group {
         sessions: &mut Sessions,
         out: &mut dyn Output,
     ) {
-        self.refused.forget(publication.id);
+        self.refused.forget(publication.accepted.id);
         let terms = member.terms(id, publication, origin);
         let is_taken = sessions.offer(member.session, publication, terms, out);
         if terms.qos == Qos::AtMostOnce || !is_taken {

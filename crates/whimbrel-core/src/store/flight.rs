@@ -103,6 +103,10 @@ impl Broker {
     /// Handles a client's answer to a delivery.
     pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut dyn Output) {
         let index = self.sessions.of(link);
+        let may_be_plain = by == Settlement::Acknowledged && self.has_plain_way && !self.retained.replays.has(index);
+        if may_be_plain && self.sessions.acknowledge_plain(index, tag) {
+            return self.record_moved(index);
+        }
         let session = self.sessions.get_mut(index);
         if by == Settlement::Completed
             && let Some(is_all) = session.inflight.forgotten(tag)

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{AcceptedEvent, Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
 
 use crate::api::{Accepted, EventStep, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Broker;
@@ -59,10 +59,15 @@ pub(crate) struct Incoming<'a> {
 
 impl Broker {
     pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut dyn Output) {
-        let Publish { link, tag, retain, number, ref event } = *publish;
-        let qos = event.qos;
-        let from = self.sessions.of(link);
-        self.hold_if_unanswered(link, out);
+        let Publish { link, tag, retain, number, event } = *publish;
+        if self.publish_plain(now, publish, out) {
+            return;
+        }
+        let (qos, from) = (event.qos, self.sessions.of(link));
+        if self.sessions.get(from).in_line() > UNANSWERED_MAX {
+            self.sessions.stats.publishers_held += 1;
+            out.hold(link, UNANSWERED_PAUSE);
+        }
         if self.keep_early(now, from, publish, out) {
             return;
         }
@@ -102,8 +107,7 @@ impl Broker {
                     self.sessions.get_mut(from).memory.pending.unreleased.insert(tag, Unreleased { batch, is_written });
                 }
                 if matched.is_none() && fault!(self, AnswersBeforeCommit) {
-                    let result = Accepted::Routed { matched: true };
-                    return tell(link, Answer::Accepted { tag, qos, result }, out);
+                    return tell(link, Answer::Accepted { tag, qos, result: Accepted::Routed { matched: true } }, out);
                 }
                 let Some(matched) = matched else { return };
                 Accepted::Routed { matched }
@@ -144,14 +148,6 @@ impl Broker {
         }
         if qos != Qos::AtMostOnce {
             self.answer(now, whom, (first, Answer::Repeat { tag, qos, number }), out);
-        }
-    }
-
-    /// Stops reading from a client with too many unanswered publishes, for a while.
-    fn hold_if_unanswered(&mut self, link: Link, out: &mut dyn Output) {
-        if self.sessions.get(self.sessions.of(link)).in_line() > UNANSWERED_MAX {
-            self.sessions.stats.publishers_held += 1;
-            out.hold(link, UNANSWERED_PAUSE);
         }
     }
 
@@ -242,10 +238,11 @@ impl Broker {
             self.sessions.stats.events_accepted += 1;
             self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
         }
-        let mut publication =
-            Publication { event: *event, id, accepted: now, accepted_here: now, serial: 0, kept: None };
+        let mut publication = Publication::new(AcceptedEvent { id, accepted: now, clock_offset: 0, event: *event }, 0);
         if !is_logged {
-            publication.event.headers.maybe_repeat |= number.is_some() && self.may_have_forgotten(from);
+            let may_be_forgotten = |index| self.sessions.get(index).comes_after_restart();
+            let maybe_repeats = matches!(from, EventOrigin::Publish(index) if may_be_forgotten(index));
+            publication.accepted.event.headers.maybe_repeat |= number.is_some() && maybe_repeats;
             if number.is_some() || matches!(from, EventOrigin::Will(_)) {
                 self.remember_unlogged(now, incoming);
             }
@@ -253,7 +250,7 @@ impl Broker {
             if is_safe && self.streams.own.waiting(id.pubend) == 1 {
                 self.record_unlogged_retained(retain, event.topic);
                 if out.wants_steps() {
-                    out.step(&publication.accepted(), EventStep::Passed { is_logged });
+                    out.step(&publication.accepted, EventStep::Passed { is_logged });
                 }
                 let matched = Some(self.pass_own(now, route, &mut publication, retain, out));
                 return Ok(AcceptOutcome { matched, is_written: false });
@@ -387,7 +384,8 @@ impl Broker {
             // A selector may look at the tick, which is not assigned yet, and will be greater than
             // any other.
             let id = streams.own.next(binding, event.reliability, now);
-            let content = Content(whimbrel_event::AcceptedEvent { id, accepted: now, clock_offset: 0, event: *event });
+            let accepted = AcceptedEvent { id, accepted: now, clock_offset: 0, event: *event };
+            let content = Content(&accepted);
             let selected = router.select(&groups, &content).iter().filter(durable);
             who.extend(selected.map(|target| (target.kind, target.to)));
         }
@@ -436,7 +434,7 @@ impl Broker {
         let route = self.router.route(held.event.topic()).expect("it was looked at when it was accepted");
         let mut publication = Publication::of(&held.event, 0);
         if out.wants_steps() {
-            out.step(&publication.accepted(), EventStep::Passed { is_logged: held.is_logged });
+            out.step(&publication.accepted, EventStep::Passed { is_logged: held.is_logged });
         }
         let matched = self.pass_own(now, route, &mut publication, held.retain, out);
         if let (Some(whom), Some((_, tag))) = (present, held.answer) {

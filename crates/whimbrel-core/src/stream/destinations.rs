@@ -85,7 +85,7 @@ impl Destination {
     pub(crate) fn why(&self, event: Packed<'_>, router: &mut Router) -> Option<&InterestValue> {
         let event = event.unpack();
         let topic = TopicName::checked(event.event.topic);
-        let content = Content(event);
+        let content = Content(&event);
         let mut wants = |(entry, spot): &(InterestValue, IndexSpot)| {
             TopicFilter::checked(&entry.filter).matches(topic) && router.is_selected(*spot, &content)
         };

@@ -55,6 +55,8 @@ pub struct Streams {
     /// The tick up to which silence has been declared. Streams in which events waited may not have
     /// passed it.
     closed: Tick,
+    /// The last tick that any stream has assigned.
+    farthest: Tick,
     /// Ticks up to this one are not assigned again, also after a crash of this process; `None`:
     /// that does not matter, as the host ends with the process.
     reserved: Option<Tick>,
@@ -83,7 +85,9 @@ impl Streams {
     }
 
     fn with(host: HostId, began: [Tick; Streams::COUNT], reserved: Option<Tick>) -> Self {
-        Streams { host, each: began.map(Stream::new), closed: Tick(0), reserved, faults: Faults::default() }
+        let farthest = began.into_iter().fold(Tick(0), Tick::max);
+        let each = began.map(Stream::new);
+        Streams { host, each, closed: Tick(0), farthest, reserved, faults: Faults::default() }
     }
 
     /// The host of all of them.
@@ -103,7 +107,24 @@ impl Streams {
         let stream = &mut self.each[usize::from(index)];
         stream.assigned = Tick::next(stream.assigned, now);
         stream.waiting += 1;
+        self.farthest = self.farthest.max(stream.assigned);
         EventId { pubend: self.host.pubend(index), tick: stream.assigned }
+    }
+
+    /// As [`Streams::assign`] and [`Streams::passed`] at once: the event's id, and the tick that
+    /// the latter returns. `None` if the event has to wait, as others wait before it or its tick is
+    /// not reserved; then nothing has happened.
+    pub fn assign_passing(&mut self, binding: u8, reliability: Reliability, now: Time) -> Option<(EventId, Tick)> {
+        let bound = self.bound();
+        let index = Streams::index(binding, reliability);
+        let stream = &mut self.each[usize::from(index)];
+        let tick = Tick::next(stream.assigned, now);
+        if stream.waiting > 0 || tick > bound {
+            return None;
+        }
+        (stream.assigned, stream.passed) = (tick, tick);
+        self.farthest = self.farthest.max(tick);
+        Some((EventId { pubend: self.host.pubend(index), tick }, core::mem::replace(&mut stream.told, tick)))
     }
 
     /// The id that the next event of a publisher with a binding will be assigned.
@@ -175,6 +196,7 @@ impl Streams {
             stream.assigned = stream.assigned.max(upto);
             stream.pass_silence(bound);
         }
+        self.farthest = self.farthest.max(upto);
         upto
     }
 
@@ -246,13 +268,14 @@ impl Streams {
 
     /// The last tick of the stream that is ahead of all others.
     pub fn farthest(&self) -> Tick {
-        self.each.iter().map(|stream| stream.assigned).max().expect("a broker hosts streams")
+        self.farthest
     }
 
     /// How far the farthest stream is ahead of the clock, if that is more than [`AHEAD_MAX`].
     pub fn ahead(&self, now: Time) -> Option<Duration> {
-        let ahead = Time::from_nanos(self.farthest().0).since(now);
-        (ahead > AHEAD_MAX).then_some(ahead)
+        // Compared as numbers: this is asked of every event.
+        let is_ahead = self.farthest.0.saturating_sub(now.as_nanos()) > AHEAD_MAX.as_nanos() as u64;
+        is_ahead.then(|| Time::from_nanos(self.farthest.0).since(now))
     }
 }
 

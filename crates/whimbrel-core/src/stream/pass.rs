@@ -1,18 +1,70 @@
 //! Passing an event on: it is retained if asked, and goes to all subscriptions and brokers that
 //! want it.
 
-use whimbrel_event::Time;
+use whimbrel_event::{AcceptedEvent, EventRef, Headers, Qos, Reliability, Time};
 
-use crate::api::{Naming, Output, Segment, Tell};
+use crate::api::{Accepted, EventStep, Output, Publish, Segment, Tell};
 use crate::broker::Broker;
 use crate::content::Content;
 use crate::cursor::Cursors;
+use crate::overlay::EVENT_BYTES_MAX;
 use crate::retained::Bounds;
-use crate::route::{NO_CURSOR, NO_GROUP, RouteAt, Target, TargetKind, TopicInterest};
-use crate::session::{Publication, Sessions, Terms};
+use crate::route::{RouteAt, Target, TargetKind, TopicInterest};
+use crate::session::{Publication, Sessions};
 use crate::shared::Groups;
+use crate::store::Disk;
+use crate::stream::AHEAD_MAX;
 
 impl Broker {
+    /// Accepts and passes an event that needs nothing special, as most do: [`Broker::publish`]
+    /// without what does not apply, in its order. False if anything is special about the event, its
+    /// publisher or its subscriptions; then nothing has happened.
+    pub(crate) fn publish_plain(&mut self, now: Time, publish: &Publish<'_>, out: &mut dyn Output) -> bool {
+        let Publish { link, tag, retain, number, event } = *publish;
+        let session = self.sessions.get(self.sessions.of(link));
+        let may_be_logged = event.reliability == Reliability::Reliable && self.store.disk != Disk::None;
+        let has_moved = event.reliability == Reliability::Reliable && session.memory.roam.is_some();
+        let waits = session.in_line() > 0 || self.streams.is_awaited() || has_moved;
+        let is_too_large = self.overlay.is_open() && event.packed_len() > EVENT_BYTES_MAX;
+        let is_special = retain || number.is_some() || event.qos == Qos::ExactlyOnce;
+        if is_special || waits || is_too_large || !self.has_plain_way {
+            return false;
+        }
+        let (publisher, binding) = (session.publisher, session.binding);
+        let Broker { sessions, router, streams, serial, cache, .. } = self;
+        let Some(targets) = router.plain_targets(event.topic, may_be_logged) else { return false };
+        let Some((id, after)) = streams.own.assign_passing(binding, event.reliability, now) else { return false };
+        sessions.stats.events_plain += 1;
+        sessions.stats.events_accepted += 1;
+        sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+        *serial += 1;
+        let headers = Headers { retain: false, ..event.headers };
+        let event = EventRef { publisher, headers, ..*event };
+        let mut publication = Publication::new(AcceptedEvent { id, accepted: now, clock_offset: 0, event }, *serial);
+        let qos = publication.accepted.event.qos;
+        if out.wants_steps() {
+            out.step(&publication.accepted, EventStep::Passed { is_logged: false });
+        }
+        let what = Tell::Data(&publication.accepted.event);
+        out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what });
+        for target in targets {
+            if !target.attached_only || sessions.is_attached(target.to) {
+                sessions.offer(target.to, &mut publication, target.terms(qos, false), out);
+            }
+        }
+        let matched = !targets.is_empty();
+        sessions.stats.events_unwanted += u64::from(!matched);
+        cache.write(*serial, cache.plan().partitions.len(), &publication.accepted, now);
+        if let Some(ahead) = streams.own.ahead(now) {
+            sessions.stats.publishers_held += 1;
+            out.hold(link, ahead - AHEAD_MAX);
+        }
+        if qos != Qos::AtMostOnce {
+            out.accepted(link, tag, qos, Accepted::Routed { matched });
+        }
+        true
+    }
+
     /// Passes on an event of an own pubend that has its tick. Tells whether a subscription wanted
     /// it.
     pub(crate) fn pass_own(
@@ -23,9 +75,14 @@ impl Broker {
         retain: bool,
         out: &mut dyn Output,
     ) -> bool {
-        let id = publication.id;
+        let id = publication.accepted.id;
         let after = self.streams.own.passed(id);
-        out.knowledge(&Segment { pubend: id.pubend, after, upto: id.tick, what: Tell::Data(publication.event) });
+        out.knowledge(&Segment {
+            pubend: id.pubend,
+            after,
+            upto: id.tick,
+            what: Tell::Data(&publication.accepted.event),
+        });
         let matched = self.pass(now, route, publication, retain, out);
         if self.streams.is_awaited() {
             self.check_stalled(now, out);
@@ -75,43 +132,43 @@ impl Broker {
             if has_log {
                 // A refused retained message is not kept, though it may have been written with the
                 // event.
-                let refused = outcome.is_refused.then(|| publication.event.topic.into());
+                let refused = outcome.is_refused.then(|| publication.accepted.event.topic.into());
                 store.lazy_topics.extend(outcome.swept.into_iter().chain(refused));
             }
         }
-        let is_hosted = publication.id.pubend.host() == streams.own.host();
+        let is_hosted = publication.accepted.id.pubend.host() == streams.own.host();
         let mut nobody = Vec::new();
         let brokers = if is_hosted { brokers } else { &mut nobody };
-        let is_own = streams.own_reliable(publication.id.pubend).is_some();
+        let is_own = streams.own_reliable(publication.accepted.id.pubend).is_some();
         let mut round =
             PassRound::new(now, (is_own, is_hosted), self.cache.plan().partitions.len(), &mut self.fallen, brokers);
         for target in targets {
             round.offer(target, publication, shared, cursors, sessions, out);
         }
         if let Some(groups) = groups {
-            for target in router.select(&groups, &Content(publication.accepted())) {
+            for target in router.select(&groups, &Content(&publication.accepted)) {
                 round.offer(target, publication, shared, cursors, sessions, out);
             }
         }
         let PassRound { matched, partition, .. } = round;
         sessions.stats.events_unwanted += u64::from(!matched);
-        self.cache.write(self.serial, partition, &publication.accepted(), now);
+        self.cache.write(self.serial, partition, &publication.accepted, now);
         if !self.brokers.is_empty() {
-            self.overlay.forward(now, &publication.accepted(), retain, &mut self.brokers, out);
+            self.overlay.forward(now, &publication.accepted, retain, &mut self.brokers, out);
         }
         while let Some(cursor) = self.fallen.pop() {
             // A gap goes before the event in that case. A slow client is not its cause.
             let of_cursor = self.cursors.get(cursor);
             let inflight = &self.sessions.get(of_cursor.session).inflight;
-            let is_unsettled =
-                of_cursor.is_unsettled(publication.id) || inflight.loading(cursor, publication.id).is_some();
-            self.fall_behind(cursor, Some(publication.id), !is_unsettled);
+            let is_unsettled = of_cursor.is_unsettled(publication.accepted.id)
+                || inflight.loading(cursor, publication.accepted.id).is_some();
+            self.fall_behind(cursor, Some(publication.accepted.id), !is_unsettled);
             if is_unsettled {
                 self.catch_up_soon(cursor);
             }
         }
         if is_news {
-            self.overlay.tell_retained(now, publication.event.topic, &self.retained, out);
+            self.overlay.tell_retained(now, publication.accepted.event.topic, &self.retained, out);
         }
         matched
     }
@@ -156,17 +213,15 @@ impl<'a> PassRound<'a> {
     ) {
         match target.kind {
             TargetKind::Session => {
-                if target.no_local && sessions.is_own(target.to, publication.event.publisher) {
+                if target.no_local && sessions.is_own(target.to, publication.accepted.event.publisher) {
                     return;
                 }
                 self.matched = true;
                 if target.attached_only && !sessions.is_attached(target.to) {
                     return;
                 }
-                let retain = publication.event.headers.retain && target.retain_as_published;
-                let (qos, identifier) = (publication.event.qos.min(target.qos), target.identifier);
-                let (group, origin, naming) = (NO_GROUP, 0, Naming::of(target.named));
-                let terms = Terms { qos, identifier, group, origin, retain, naming, cursor: NO_CURSOR };
+                let event = &publication.accepted.event;
+                let terms = target.terms(event.qos, event.headers.retain);
                 sessions.offer(target.to, publication, terms, out);
             }
             TargetKind::Group => {
@@ -192,36 +247,39 @@ impl<'a> PassRound<'a> {
         out: &mut dyn Output,
     ) {
         let cursor = cursors.get_mut(id);
-        if cursor.is_own(publication.event.publisher) {
+        if cursor.is_own(publication.accepted.event.publisher) {
             return;
         }
         self.matched = true;
         if cursor.durable.is_some() && self.is_own {
-            cursor.record_newest(publication.id);
+            cursor.record_newest(publication.accepted.id);
             cursors.touch(id);
         }
         let cursor = cursors.get_mut(id);
-        if cursor.record_newest_remote(publication.id) {
+        if cursor.record_newest_remote(publication.accepted.id) {
             cursors.touch(id);
         }
         let cursor = cursors.get_mut(id);
-        if cursor.catch_up.is_some() || cursor.has_had(publication.id) || cursor.is_detached(publication.id.pubend) {
+        if cursor.catch_up.is_some()
+            || cursor.has_had(publication.accepted.id)
+            || cursor.is_detached(publication.accepted.id.pubend)
+        {
             return;
         }
         // After a restart of this broker, its stream may have begun again with earlier events.
-        if cursor.durable.as_deref().is_some_and(|durable| durable.rare.beyond.contains(&publication.id)) {
+        if cursor.durable.as_deref().is_some_and(|durable| durable.rare.beyond.contains(&publication.accepted.id)) {
             return;
         }
-        let is_flying = sessions.get(cursor.session).inflight.loading(id, publication.id).is_some();
+        let is_flying = sessions.get(cursor.session).inflight.loading(id, publication.accepted.id).is_some();
         // It comes after an event of another stream that is being read elsewhere.
-        let is_blocked = publication.event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
-        if cursor.is_unsettled(publication.id) || is_blocked || is_flying {
+        let is_blocked = publication.accepted.event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
+        if cursor.is_unsettled(publication.accepted.id) || is_blocked || is_flying {
             self.fallen.push(id);
             return;
         }
         cursor.silence.told_at = self.now;
-        cursor.mark(publication.id.pubend, publication.id.tick);
-        let terms = cursor.terms(publication.event.qos, publication.event.headers.retain);
+        cursor.mark(publication.accepted.id.pubend, publication.accepted.id.tick);
+        let terms = cursor.terms(publication.accepted.event.qos, publication.accepted.event.headers.retain);
         if !sessions.offer_tracked(cursor.session, publication, terms, out) {
             self.fallen.push(id);
         }

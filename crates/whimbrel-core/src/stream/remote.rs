@@ -37,7 +37,7 @@ impl Broker {
         let learnt = match what {
             Tell::Data(event) => {
                 let id = EventId { pubend, tick: upto };
-                let event = AcceptedEvent { id, accepted: now, clock_offset: 0, event };
+                let event = AcceptedEvent { id, accepted: now, clock_offset: 0, event: *event };
                 Learnt::Data { event, retain: false }
             }
             Tell::Silence => Learnt::Silence,

@@ -70,7 +70,7 @@ pub struct Edges {
 impl Edges {
     /// Why a delivery cannot be sent to a link's client, if it cannot.
     fn why_not(&self, link: Link, delivery: &Delivery<'_>) -> Option<Sent> {
-        let payload = delivery.event.payload;
+        let payload = delivery.accepted.event.payload;
         if self.largest.get(&link.0).is_some_and(|largest| payload.len() > *largest) {
             return Some(Sent::TooLarge);
         }
@@ -134,18 +134,18 @@ impl Output for Edges {
             return why_not;
         }
         let got = Got {
-            topic: delivery.event.topic.into(),
-            payload: String::from_utf8(delivery.event.payload.to_vec()).expect("tests publish text"),
-            id: delivery.id,
-            accepted: delivery.accepted,
+            topic: delivery.accepted.event.topic.into(),
+            payload: String::from_utf8(delivery.accepted.event.payload.to_vec()).expect("tests publish text"),
+            id: delivery.accepted.id,
+            accepted: delivery.accepted.accepted_here(),
             tag: delivery.tag,
             qos: delivery.qos,
             repeated: delivery.repeated,
             retain: delivery.retain,
             identifier: delivery.identifier,
             named: delivery.naming == Naming::Event,
-            maybe_repeat: delivery.event.headers.maybe_repeat,
-            after: delivery.event.headers.after.iter().next(),
+            maybe_repeat: delivery.accepted.event.headers.maybe_repeat,
+            after: delivery.accepted.event.headers.after.iter().next(),
         };
         self.tell(link, Told::Event(got));
         match self.room.get_mut(&link.0) {
@@ -252,7 +252,7 @@ impl Rig {
         let mut list = AttributesBuf::new();
         attributes.iter().for_each(|(name, value)| list.push(name, value));
         let event = EventRef { attributes: list.as_attributes(), ..event(topic, payload, Qos::AtMostOnce) };
-        self.input(Input::Publish(Publish { link: Link(link), tag: 0, retain, number: None, event }));
+        self.input(Input::Publish(Publish { link: Link(link), tag: 0, retain, number: None, event: &event }));
     }
 
     pub fn publish(&mut self, link: u32, topic: &str, payload: &str, qos: Qos) {
@@ -262,7 +262,7 @@ impl Rig {
     pub fn publish_as(&mut self, link: u32, topic: &str, payload: &str, qos: Qos, retain: bool) {
         let tag = if qos == Qos::AtMostOnce { 0 } else { 77 };
         let event = event(topic, payload, qos);
-        self.input(Input::Publish(Publish { link: Link(link), tag, retain, number: None, event }));
+        self.input(Input::Publish(Publish { link: Link(link), tag, retain, number: None, event: &event }));
     }
 
     pub fn settle(&mut self, link: u32, tag: u16, by: Settlement) {

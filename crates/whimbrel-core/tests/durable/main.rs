@@ -214,7 +214,7 @@ fn another_selector_takes_effect_at_a_tick_also_across_a_crash() {
     subscribe(&mut world, Filter { selector: Some(&low), ..plain("t/#", Qos::AtLeastOnce) });
     let important = |world: &mut Logged, payload: &str, importance| {
         let event = whimbrel_event::EventRef { importance, ..event("t/a", payload, Qos::AtLeastOnce) };
-        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event };
+        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event: &event };
         world.rig.input(Input::Publish(publish));
     };
     important(&mut world, "low 1", 1);
@@ -323,7 +323,7 @@ fn a_number_that_was_accepted_is_a_repeat_also_after_a_crash() {
     let mut world = world("t/#", Qos::AtLeastOnce);
     let numbered = |world: &mut Logged, number, payload: &str| {
         let event = event("t/a", payload, Qos::AtLeastOnce);
-        let publish = Publish { link: Link(PUB), tag: 9, retain: false, number: Some(number), event };
+        let publish = Publish { link: Link(PUB), tag: 9, retain: false, number: Some(number), event: &event };
         world.rig.input(Input::Publish(publish));
     };
     numbered(&mut world, 5, "five");
@@ -355,7 +355,7 @@ fn a_number_is_not_written_while_an_event_with_a_smaller_one_may_be_refused() {
             tag: 9,
             retain: false,
             number: Some(number),
-            event,
+            event: &event,
         }));
     };
     numbered(&mut world, 5, "t/a");
@@ -555,7 +555,7 @@ fn a_position_that_is_written_leaves_a_selector_that_waits_as_it_is() {
     let important = |world: &mut Logged, importance: u8| {
         let payload = importance.to_string();
         let event = whimbrel_event::EventRef { importance, ..event("t/a", &payload, Qos::AtLeastOnce) };
-        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event };
+        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event: &event };
         world.rig.input(Input::Publish(publish));
     };
     subscribe(&mut world, Filter { selector: Some(&selectors[0]), ..plain("t/#", Qos::AtLeastOnce) });

@@ -87,8 +87,13 @@ fn run(seed: u64, qos: Qos) {
     let publish = |world: &mut Logged, number: u64| {
         let payload = number.to_string();
         let event = event("t/a", &payload, Qos::AtLeastOnce);
-        let publish =
-            Publish { link: Link(PUB), tag: (number % 60_000) as u16 + 1, retain: false, number: Some(number), event };
+        let publish = Publish {
+            link: Link(PUB),
+            tag: (number % 60_000) as u16 + 1,
+            retain: false,
+            number: Some(number),
+            event: &event,
+        };
         world.rig.input(Input::Publish(publish));
     };
     for step in 0..400 {

@@ -9,7 +9,7 @@ const LIVE: u32 = 3;
 /// Publishes an event with a number of the publisher; returns the result.
 fn numbered(world: &mut Logged, number: u64, payload: &str, retain: bool) -> Accepted {
     let event = event("t/a", payload, Qos::AtLeastOnce);
-    let publish = Publish { link: Link(PUB), tag: 9, retain, number: Some(number), event };
+    let publish = Publish { link: Link(PUB), tag: 9, retain, number: Some(number), event: &event };
     world.rig.input(Input::Publish(publish));
     world.settle();
     match world.rig.take(PUB)[..] {
@@ -39,7 +39,7 @@ fn a_number_without_an_answer_holds_up_no_other() {
     let mut world = Logged::new();
     world.rig.attach(PUB, "publisher", CLEAN);
     let event = event("t/+", "refused", Qos::AtMostOnce);
-    world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 0, retain: true, number: Some(3), event }));
+    world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 0, retain: true, number: Some(3), event: &event }));
     assert_eq!(numbered(&mut world, 4, "four", false), Accepted::Routed { matched: false });
 }
 
@@ -212,7 +212,7 @@ fn who_held_nothing_is_told_of_what_was_not_logged() {
     world.rig.detach(AWAY, false);
     let volatile = whimbrel_event::EventRef { importance: 9, ..event("t/volatile", "v", Qos::AtLeastOnce) };
     let published = world.rig.now;
-    world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 9, retain: false, number: None, event: volatile }));
+    world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 9, retain: false, number: None, event: &volatile }));
     world.settle();
     restart(&mut world);
     // Later events are logged for the other subscriber, which acknowledges them.
@@ -247,7 +247,13 @@ fn marked_unwritten(world: &mut Logged, events: &[(Option<u64>, &str)]) -> Vec<(
     world.rig.input(Input::Subscribe { link: Link(LIVE), tag: 1, filters: &[plain("t/a", Qos::AtMostOnce)] });
     for (number, payload) in events {
         let event = event("t/a", payload, Qos::AtLeastOnce);
-        world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 9, retain: false, number: *number, event }));
+        world.rig.input(Input::Publish(Publish {
+            link: Link(PUB),
+            tag: 9,
+            retain: false,
+            number: *number,
+            event: &event,
+        }));
     }
     marked_of(world)
 }

@@ -118,7 +118,7 @@ impl World {
         let qos = if number.is_multiple_of(2) { Qos::AtLeastOnce } else { Qos::ExactlyOnce };
         let event = event("t/a", &payload, qos);
         let tag = number as u16 + 1;
-        let publish = Publish { link: Link(PUB), tag, retain: false, number: Some(number), event };
+        let publish = Publish { link: Link(PUB), tag, retain: false, number: Some(number), event: &event };
         self.world.rig.input(Input::Publish(publish));
     }
 

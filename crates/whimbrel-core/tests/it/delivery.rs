@@ -252,7 +252,7 @@ fn what_expires_while_it_waits_is_not_delivered() {
         tag: 1,
         retain: false,
         number: None,
-        event: short,
+        event: &short,
     }));
     rig.publish(1, "t", "long", AtLeastOnce);
     rig.advance(core::time::Duration::from_secs(5));

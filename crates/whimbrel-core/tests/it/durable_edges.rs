@@ -56,7 +56,13 @@ impl Disked {
     /// The publisher's fifth event.
     fn order(&mut self) {
         let event = event("t", "order", Qos::AtLeastOnce);
-        self.rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: Some(5), event }));
+        self.rig.input(Input::Publish(Publish {
+            link: Link(1),
+            tag: 9,
+            retain: false,
+            number: Some(5),
+            event: &event,
+        }));
     }
 }
 

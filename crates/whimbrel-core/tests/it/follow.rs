@@ -302,7 +302,7 @@ impl Two {
 
     fn tell(&mut self, broker: usize, (id, after, payload): &(EventId, Tick, String)) {
         let event = crate::common::event("t", payload, AtLeastOnce);
-        let segment = Segment { pubend: id.pubend, after: *after, upto: id.tick, what: Tell::Data(event) };
+        let segment = Segment { pubend: id.pubend, after: *after, upto: id.tick, what: Tell::Data(&event) };
         self.brokers[broker].input(Input::Knowledge(segment));
     }
 }
@@ -520,7 +520,7 @@ fn expired_events_are_not_recovered() {
         tag: 1,
         retain: false,
         number: None,
-        event,
+        event: &event,
     }));
     rig.advance(Duration::from_secs(2));
     publish(&mut rig, 0..1);

@@ -7,6 +7,7 @@ mod delivery;
 mod durable_edges;
 mod follow;
 mod knowledge;
+mod plain_way;
 mod retained;
 mod selectors;
 mod sessions;

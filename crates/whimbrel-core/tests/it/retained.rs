@@ -14,7 +14,7 @@ use whimbrel_selector::Selector;
 fn retain(rig: &mut Rig, topic: &str, lifetime: Option<Duration>) -> Told {
     let mut event = event(topic, "x", AtLeastOnce);
     event.expires = lifetime.map(|lifetime| rig.now.after(lifetime));
-    rig.input(Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
+    rig.input(Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event: &event }));
     rig.take(1).remove(0)
 }
 
@@ -114,7 +114,7 @@ fn what_the_broker_says_of_itself_does_not_count() {
     rig.attach(1, "p", CLEAN);
     for n in 0..10 {
         let topic = format!("$SYS/broker/{n}");
-        rig.input(Input::Announce { event: event(&topic, "x", AtMostOnce), retain: true });
+        rig.input(Input::Announce { event: &event(&topic, "x", AtMostOnce), retain: true });
     }
     rig.publish_as(1, "a", "x", AtLeastOnce, true);
     let stats = rig.core.stats();

@@ -27,7 +27,7 @@ fn reliably(rig: &mut Rig, topic: &str, speed: &str) {
     let mut attributes = AttributesBuf::new();
     attributes.push("speed", speed);
     let event = EventRef { attributes: attributes.as_attributes(), ..event(topic, speed, AtLeastOnce) };
-    rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: None, event }));
+    rig.input(Input::Publish(Publish { link: Link(1), tag: 9, retain: false, number: None, event: &event }));
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn a_retained_message_expires_at_the_same_moment_at_all_brokers() {
     net.attach(0, 1, "p");
     let life = SECOND * 60;
     let event = EventRef { expires: Some(net.now.after(life)), ..event("a", "x", Qos::AtLeastOnce) };
-    net.input(0, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
+    net.input(0, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event: &event }));
     for (pause, is_there) in [(59, true), (2, false)] {
         net.advance(SECOND * pause);
         for node in 0..3 {
@@ -190,7 +190,7 @@ fn an_event_whose_tick_is_ahead_of_its_clock_has_its_age_all_the_same() {
         net.told(1, 2);
         let at = net.now;
         let event = event("a", "x", Qos::AtLeastOnce);
-        net.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
+        net.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event: &event }));
         net.advance(DELAY * 2);
         let got = [net.check_accepted(0, 2, at), net.check_accepted(1, 2, at)];
         let ahead = got[0].id.tick.0.saturating_sub(at.as_nanos());

@@ -24,7 +24,10 @@ impl Net {
     fn publish_numbered(&mut self, node: usize, number: u64) {
         let payload = number.to_string();
         let event = event("t", &payload, Qos::AtLeastOnce);
-        self.input(node, Input::Publish(Publish { link: Link(9), tag: 7, retain: false, number: Some(number), event }));
+        self.input(
+            node,
+            Input::Publish(Publish { link: Link(9), tag: 7, retain: false, number: Some(number), event: &event }),
+        );
         self.advance(MILLI * 20);
     }
 

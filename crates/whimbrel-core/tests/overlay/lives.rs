@@ -36,7 +36,10 @@ impl Net {
 
     pub(super) fn publish_as(&mut self, node: usize, link: u32, payload: &str, importance: u8) {
         let event = EventRef { importance, ..event("a", payload, Qos::AtLeastOnce) };
-        self.input(node, Input::Publish(Publish { link: Link(link), tag: 7, retain: false, number: None, event }));
+        self.input(
+            node,
+            Input::Publish(Publish { link: Link(link), tag: 7, retain: false, number: None, event: &event }),
+        );
     }
 
     /// The position of a subscription, by the next notice of silence.

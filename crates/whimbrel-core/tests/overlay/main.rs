@@ -81,7 +81,7 @@ impl Net {
     fn publish(&mut self, node: usize, link: u32, topic: &str, payload: &str, qos: Qos) {
         let tag = if qos == Qos::AtMostOnce { 0 } else { 77 };
         let event = event(topic, payload, qos);
-        self.input(node, Input::Publish(Publish { link: Link(link), tag, retain: false, number: None, event }));
+        self.input(node, Input::Publish(Publish { link: Link(link), tag, retain: false, number: None, event: &event }));
     }
 
     fn told(&mut self, node: usize, link: u32) -> Vec<Told> {
@@ -132,7 +132,7 @@ fn selectors_are_told_to_other_brokers() {
     net.advance(SECOND);
     for importance in [5, 9, 3, 8] {
         let event = whimbrel_event::EventRef { importance, ..event("a", "x", Qos::AtLeastOnce) };
-        net.input(0, Input::Publish(Publish { link: Link(1), tag: 7, retain: false, number: None, event }));
+        net.input(0, Input::Publish(Publish { link: Link(1), tag: 7, retain: false, number: None, event: &event }));
     }
     net.advance(SECOND);
     assert_eq!(net.payloads(1, 1).len(), 2);
@@ -331,7 +331,7 @@ fn retained_messages_are_the_same_everywhere() {
     net.attach(0, 1, "p");
     let retain = |net: &mut Net, node: usize, payload: &str| {
         let event = event("state/x", payload, Qos::AtLeastOnce);
-        net.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event }));
+        net.input(node, Input::Publish(Publish { link: Link(1), tag: 7, retain: true, number: None, event: &event }));
     };
     retain(&mut net, 0, "one");
     net.advance(SECOND);
@@ -432,7 +432,7 @@ fn clocks_that_are_years_apart_do_no_harm() {
         let life = SECOND * 10;
         let expires = Some(net.now.after(net.nodes[from].ahead).after(life));
         let event = whimbrel_event::EventRef { expires, ..event("a", "x", Qos::AtLeastOnce) };
-        net.input(from, Input::Publish(Publish { link: Link(2), tag: 7, retain: false, number: None, event }));
+        net.input(from, Input::Publish(Publish { link: Link(2), tag: 7, retain: false, number: None, event: &event }));
         net.advance(SECOND);
         assert_eq!(net.payloads(to, 1), ["x"]);
         assert_eq!(net.nodes[from].core.overlay_stats().unwrap().net.clocks_apart, 1);

@@ -239,7 +239,7 @@ fn at_least_once_comes_again_under_its_tag_and_exactly_once_keeps_its_stage() {
         let event = |payload| event("t", payload, Qos::ExactlyOnce);
         for payload in ["a", "b", "c"] {
             let publish =
-                whimbrel_core::Publish { link: Link(9), tag: 5, retain: false, number: None, event: event(payload) };
+                whimbrel_core::Publish { link: Link(9), tag: 5, retain: false, number: None, event: &event(payload) };
             net.input(0, Input::Publish(publish));
             net.input(0, Input::Release { link: Link(9), tag: 5 });
             net.advance(MILLI * 20);
@@ -900,7 +900,7 @@ fn a_session_that_has_not_read_all_that_is_retained_reads_it_where_it_goes() {
         for n in 0..TOPICS {
             let (topic, payload) = (format!("r/{n:03}"), n.to_string());
             let event = event(&topic, &payload, qos);
-            let publish = whimbrel_core::Publish { link: Link(9), tag: 7, retain: true, number: None, event };
+            let publish = whimbrel_core::Publish { link: Link(9), tag: 7, retain: true, number: None, event: &event };
             net.input(0, Input::Publish(publish));
         }
         net.advance(SECOND * 10);

@@ -22,7 +22,7 @@ impl Net {
         let event = event("a", payload, Qos::AtLeastOnce);
         let after = PredecessorsBuf::from_iter(after);
         let event = EventRef { headers: Headers { after: after.as_predecessors(), ..event.headers }, ..event };
-        self.input(node, Input::Publish(Publish { link: Link(1), tag: 8, retain: false, number: None, event }));
+        self.input(node, Input::Publish(Publish { link: Link(1), tag: 8, retain: false, number: None, event: &event }));
     }
 
     fn counted(&self, node: usize) -> (u64, u64) {

@@ -13,7 +13,7 @@ fn publish_at(net: &mut Net, qos: Qos, payloads: &[&str]) {
     for payload in payloads {
         let tag = payload.as_bytes()[0].into();
         let event = event("t/a", payload, qos);
-        net.input(0, Input::Publish(Publish { link: Link(PUB), tag, retain: false, number: None, event }));
+        net.input(0, Input::Publish(Publish { link: Link(PUB), tag, retain: false, number: None, event: &event }));
         net.advance(Duration::from_millis(1));
     }
     net.advance(SECOND);

@@ -397,7 +397,7 @@ fn who_was_away_longer_than_the_cache_holds_gets_everything_from_the_log_once() 
 fn another_selector_counts_from_when_the_publisher_s_broker_knows_of_it() {
     let importance = |net: &mut Net, payload: &str, importance: u8| {
         let event = whimbrel_event::EventRef { importance, ..common::event("t/a", payload, Qos::AtLeastOnce) };
-        let publish = whimbrel_core::Publish { link: Link(PUB), tag: 77, retain: false, number: None, event };
+        let publish = whimbrel_core::Publish { link: Link(PUB), tag: 77, retain: false, number: None, event: &event };
         net.input(0, Input::Publish(publish));
         net.advance(Duration::from_millis(1));
     };
@@ -470,7 +470,7 @@ fn the_retain_mark_comes_as_published_from_another_broker_s_log_and_its_answers(
             let payload = number.to_string();
             let event = common::event("t/a", &payload, Qos::AtLeastOnce);
             let retain = number % 2 == 0;
-            net.input(0, Input::Publish(Publish { link: Link(PUB), tag: 7, retain, number: None, event }));
+            net.input(0, Input::Publish(Publish { link: Link(PUB), tag: 7, retain, number: None, event: &event }));
             net.advance(Duration::from_millis(1));
         }
         net.advance(SECOND);

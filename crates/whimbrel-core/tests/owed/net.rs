@@ -323,7 +323,10 @@ impl Net {
 
     pub fn publish(&mut self, node: usize, link: u32, topic: &str, payload: &str) {
         let event = event(topic, payload, Qos::AtLeastOnce);
-        self.input(node, Input::Publish(Publish { link: Link(link), tag: 77, retain: false, number: None, event }));
+        self.input(
+            node,
+            Input::Publish(Publish { link: Link(link), tag: 77, retain: false, number: None, event: &event }),
+        );
     }
 
     pub fn told(&mut self, node: usize, link: u32) -> Vec<Told> {

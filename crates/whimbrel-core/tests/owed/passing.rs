@@ -109,7 +109,7 @@ fn an_event_grows_older_while_it_is_kept() {
     net.kill(3);
     let mut short = event("t/a", "short", Qos::AtLeastOnce);
     short.expires = Some(net.now + SECOND * 12);
-    net.input(0, Input::Publish(Publish { link: Link(PUB), tag: 5, retain: false, number: None, event: short }));
+    net.input(0, Input::Publish(Publish { link: Link(PUB), tag: 5, retain: false, number: None, event: &short }));
     net.publish(0, PUB, "t/a", "long");
     net.advance(SECOND * 3);
     assert_eq!(gets(&mut net, 2), ["short", "long"]);

@@ -52,7 +52,7 @@ fn give_ask(core: &mut Broker, now: Time, ask: Ask, out: &mut dyn Output) {
             core.handle(now, Input::Subscribe { link, tag: 1, filters: &[filter] }, out);
         }
         Ask::Publish(link, tag, event) => {
-            let publish = Publish { link, tag, retain: false, number: None, event: event.view() };
+            let publish = Publish { link, tag, retain: false, number: None, event: &event.view() };
             core.handle(now, Input::Publish(publish), out);
         }
         Ask::Acknowledge(link, token) => {

@@ -94,7 +94,7 @@ impl Output for People {
     fn release(&mut self, _: Link, _: u16, _: bool) {}
 
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
-        let number = wire::stamp(delivery.event.payload).expect("events are numbered") as usize;
+        let number = wire::stamp(delivery.accepted.event.payload).expect("events are numbered") as usize;
         self.got.push(Got { link, number, at: self.now });
         Sent::Open
     }

@@ -151,7 +151,7 @@ impl Output for Clients {
         let Some(client) = self.open.get_mut(&conn.0).filter(|client| !client.cut) else { return };
         let (mut rest, mut sent) = (&bytes[..], Vec::new());
         while let Ok(Some(frame)) = codec::frame(rest, LARGEST) {
-            let packet = &rest[..frame.len];
+            let packet = frame.whole;
             let publish = match codec::decode(Version::V5, frame.first_byte, frame.body) {
                 Ok(Packet::Publish(publish)) => Some(publish),
                 _ => None,
@@ -179,7 +179,7 @@ impl Output for Clients {
             {
                 sent.extend(held);
             }
-            rest = &rest[frame.len..];
+            rest = &rest[frame.whole.len()..];
             if client.cut {
                 break;
             }

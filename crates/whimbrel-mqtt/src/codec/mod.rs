@@ -3,7 +3,7 @@
 //! [`frame`] cuts a byte stream into packets, [`decode`] turns one into a [`Packet`] that borrows
 //! from it, and [`Packet::encode`] is the reverse. PUBLISH, which is nearly all of the traffic, has
 //! its own fast path for decoding ([`decode_publish`]) and encoding ([`encode_publish`],
-//! [`PublishLayout::patch`]).
+//! [`PublishLayout::patch`]), and if it has no properties, [`BarePublish`].
 //!
 //! Decoding checks everything that can be checked in a packet alone: a decoded packet obeys the
 //! specification's rules of form and of value. Checks that need more than the packet are left to
@@ -11,6 +11,7 @@
 //! (see [`Packet::check_from_client`]).
 
 mod ack;
+mod bare;
 mod connack;
 mod connect;
 mod disconnect;
@@ -24,11 +25,13 @@ mod wire;
 use core::fmt;
 
 pub use ack::{Ack, AckProperties, Codes, CodesAck, decode_ack, encode_ack};
+pub use bare::BarePublish;
 pub use connack::{ConnAck, ConnAckProperties};
 pub use connect::{Connect, ConnectProperties, Will, WillProperties, answer_version, client_id_of};
 pub use disconnect::{Auth, AuthProperties, Disconnect, DisconnectProperties};
 pub use packet::{Packet, PacketType, decode};
 pub use property::{SubscriptionIds, UserProperties};
+pub(crate) use publish::topic_name;
 pub use publish::{Publish, PublishLayout, PublishProperties, decode_publish, encode_publish};
 pub use reason::ReasonCode;
 pub use subscribe::{

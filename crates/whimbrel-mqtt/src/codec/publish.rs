@@ -8,9 +8,9 @@ use super::property::{Property, PropertyPlace, PropertySink, id, read_properties
 use super::wire::{Fields, Reader, Sink, append_packet, write_with_length};
 use super::{DecodeError, EncodeError, PacketId, QoS, ReasonCode, SubscriptionIds, UserProperties, Version};
 
-const FIRST_BYTE: u8 = 0x30;
-const DUP: u8 = 0x08;
-const RETAIN: u8 = 0x01;
+pub(super) const FIRST_BYTE: u8 = 0x30;
+pub(super) const DUP: u8 = 0x08;
+pub(super) const RETAIN: u8 = 0x01;
 
 /// A PUBLISH packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -28,8 +28,8 @@ pub struct Frame<'a> {
     pub first_byte: u8,
     /// Everything after the remaining length.
     pub body: &'a [u8],
-    /// Bytes of the whole packet, to be consumed from the stream.
-    pub len: usize,
+    /// The whole packet, to be consumed from the stream.
+    pub whole: &'a [u8],
 }
 
 /// Cuts the first packet off a byte stream; `None` if it is not complete yet.
@@ -46,7 +46,7 @@ pub fn frame(bytes: &[u8], max: usize) -> Result<Option<Frame<'_>>, DecodeError>
     if len > max {
         return Err(OVERSIZE);
     }
-    Ok(bytes.get(header..len).map(|body| Frame { first_byte: *first_byte, body, len }))
+    Ok(bytes.get(..len).map(|whole| Frame { first_byte: *first_byte, body: &whole[header..], whole }))
 }
 
 /// A variable byte integer and its width in bytes; `None` if `bytes` end within it.
@@ -292,11 +292,14 @@ mod tests {
     #[test]
     fn a_packet_is_cut_off_only_when_it_is_complete() {
         let bytes = [0xc0, 0, 0x30, 3, 0, 1, b'a'];
-        assert_eq!(frame(&bytes, 10), Ok(Some(Frame { first_byte: 0xc0, body: &[], len: 2 })));
+        assert_eq!(frame(&bytes, 10), Ok(Some(Frame { first_byte: 0xc0, body: &[], whole: &bytes[..2] })));
         for end in 2..bytes.len() {
             assert_eq!(frame(&bytes[2..end], 10), Ok(None));
         }
-        assert_eq!(frame(&bytes[2..], 10), Ok(Some(Frame { first_byte: 0x30, body: &[0, 1, b'a'], len: 5 })));
+        assert_eq!(
+            frame(&bytes[2..], 10),
+            Ok(Some(Frame { first_byte: 0x30, body: &[0, 1, b'a'], whole: &bytes[2..] }))
+        );
     }
 
     #[test]

@@ -4,13 +4,13 @@ use core::time::Duration;
 
 use whimbrel_access::Principal;
 use whimbrel_core::{Attach, Input as CoreInput, Link};
-use whimbrel_event::{Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Tick, Time};
+use whimbrel_event::{Event, EventId, EventRef, PubendId, Tick, Time};
 use whimbrel_selector::TopicName;
 
 use super::api::{Credentials, Decision, Identity, Unidentified};
 use super::conn::State;
 use super::guard::{By, ConnIdentity};
-use super::inbound::{Cause, allowed, reliability, violation};
+use super::inbound::{Cause, allowed, violation};
 use super::{Assigned, ConnId, Edge, MqttBroker, Output};
 use crate::codec::{
     Connect, DecodeError, Disconnect, Packet, PublishProperties, ReasonCode, Version, Will, client_id_of, decode,
@@ -340,20 +340,9 @@ impl Edge {
             user: will.properties.user,
             ..PublishProperties::default()
         };
-        let event = EventRef {
-            topic: will.topic,
-            attributes: whimbrel_event::Attributes::EMPTY,
-            payload: will.payload,
-            headers: Headers::EMPTY,
-            qos: will.qos,
-            reliability: reliability(will.qos),
-            importance: IMPORTANCE_DEFAULT,
-            expires: None,
-            deadline_ms: None,
-            publisher: Publisher::UNKNOWN,
-        };
+        let mut event = EventRef::new(will.topic, will.payload, will.qos);
         let mut attributes = whimbrel_event::AttributesBuf::new();
-        let (event, _) = self.with_properties(now, event, &properties, &mut attributes)?;
+        self.with_properties(now, &mut event, &properties, &mut attributes)?;
         let unnamed = EventId { pubend: PubendId(0), tick: Tick(0) };
         Ok(whimbrel_core::Will {
             event: Event::keep(unnamed, now, &event),

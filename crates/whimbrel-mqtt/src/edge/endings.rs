@@ -86,13 +86,13 @@ impl MqttBroker {
         self.edge.conns[conn as usize].state = State::Gone;
         self.edge.stats.connections_accepted -= 1;
         let input = CoreInput::Detach { link: Link(conn), publish_will, expiry };
-        self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        self.core.handle(now, input, &mut Outbound::new(&mut self.edge, out, now));
     }
 
     /// Tells the core that a connection which still waits for its session has ended.
     pub(super) fn withdraw(&mut self, now: Time, conn: u32, out: &mut impl Output) {
         let input = CoreInput::Detach { link: Link(conn), publish_will: false, expiry: None };
-        self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        self.core.handle(now, input, &mut Outbound::new(&mut self.edge, out, now));
     }
 
     /// Ends a connection: tells the client the reason if the protocol allows it, and closes. Its

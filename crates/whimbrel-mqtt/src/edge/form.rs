@@ -89,7 +89,7 @@ impl Edge {
     fn encode(&mut self, id: u32, delivery: &Delivery<'_>, form: Form, now: Time) -> (Option<usize>, bool) {
         let mut alias_is_new = false;
         let conn = &mut self.conns[id as usize];
-        let event = &delivery.event;
+        let event = &delivery.accepted.event;
         let identifiers = [delivery.identifier];
         let mut publish = Publish {
             dup: delivery.repeated,
@@ -147,8 +147,8 @@ fn append(delivery: &Delivery<'_>, form: Form, appended: &mut AttributesBuf) {
     match delivery.naming {
         Naming::None => {}
         Naming::Event if matches!(form, Form::Whole | Form::Unaliased) => {
-            appended.push(NAME, delivery.id.text().as_str());
-            if delivery.event.headers.maybe_repeat {
+            appended.push(NAME, delivery.accepted.id.text().as_str());
+            if delivery.accepted.event.headers.maybe_repeat {
                 appended.push(MAYBE_REPEAT, "1");
             }
         }
@@ -160,12 +160,12 @@ fn append(delivery: &Delivery<'_>, form: Form, appended: &mut AttributesBuf) {
 
 /// Whether the publisher has given an event a property with the name of the broker's.
 fn says_name(delivery: &Delivery<'_>) -> bool {
-    delivery.event.attributes.get(NAME).is_some()
+    delivery.accepted.event.attributes.get(NAME).is_some()
 }
 
 /// Whether a delivery is a notice of the broker.
 fn is_notice(delivery: &Delivery<'_>) -> bool {
-    delivery.naming != Naming::Event && delivery.event.topic == NOTICE_TOPIC
+    delivery.naming != Naming::Event && delivery.accepted.event.topic == NOTICE_TOPIC
 }
 
 /// Whole seconds until an event expires, rounded up: an event is never reported as expired early.

@@ -3,18 +3,22 @@
 use core::time::Duration;
 
 use whimbrel_core::{Input as CoreInput, Link, Publish as CorePublish, Settlement};
-use whimbrel_event::{EventRef, Headers, IMPORTANCE_DEFAULT, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{EventRef, Headers, Qos, Time};
 
 use super::acknowledge::ACK_TOPIC;
 use super::conn::State;
 use super::outbound::Outbound;
+use super::passing::PassingPacket;
 use super::refusals::class_of_code;
 use super::refuse::RefusedPublish;
 use super::{ConnId, Edge, MqttBroker, Output};
 use crate::codec::{
-    Ack, DecodeError, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version, answer_version, client_id_of,
-    decode, decode_publish,
+    Ack, BarePublish, DecodeError, Frame, Packet, PacketId, Publish, PublishProperties, ReasonCode, Version,
+    answer_version, client_id_of, decode, decode_publish, topic_name,
 };
+
+/// The longest topic name, in bytes, that is remembered as checked.
+const REMEMBERED_MAX: usize = 256;
 
 /// The cause of a refusal: reason code and text.
 pub(super) type Cause = (ReasonCode, &'static str);
@@ -22,14 +26,21 @@ pub(super) type Cause = (ReasonCode, &'static str);
 impl MqttBroker {
     /// Handles one packet.
     #[inline]
-    pub(super) fn packet(&mut self, now: Time, id: u32, first: u8, body: &[u8], out: &mut impl Output) {
+    pub(super) fn packet(&mut self, now: Time, id: u32, frame: &Frame<'_>, out: &mut impl Output) {
+        let Frame { first_byte: first, body, .. } = *frame;
         self.edge.stats.packets_in += 1;
         let conn = &self.edge.conns[id as usize];
         if conn.deaf && asks(first) {
             return;
         }
         let result = if conn.state == State::Attached && first >> 4 == 3 {
-            decode_publish(conn.version, first, body).and_then(|publish| self.publish(now, id, &publish, out))
+            if self.publish_bare(now, id, frame, out) {
+                return;
+            }
+            match decode_publish(self.edge.conns[id as usize].version, first, body) {
+                Ok(publish) => self.publish(now, id, &publish, out),
+                Err(error) => Err(error),
+            }
         } else if conn.state == State::Attached
             && first == 0x40
             && let [high, low] = *body
@@ -54,6 +65,41 @@ impl MqttBroker {
             return self.edge.refuse(id, client_id, error.reason, error.cause, out);
         }
         self.end(now, id, error.reason, error.cause, out);
+    }
+
+    /// Publishes the event of a PUBLISH without properties at QoS 0 or 1. False if the packet is
+    /// none, or is to be refused: then nothing has happened.
+    #[inline]
+    fn publish_bare(&mut self, now: Time, id: u32, frame: &Frame<'_>, out: &mut impl Output) -> bool {
+        let MqttBroker { core, edge } = self;
+        let conn = &edge.conns[id as usize];
+        let version = conn.version;
+        let Some(packet) = BarePublish::read(version, frame) else { return false };
+        if !edge.has_plain_way || packet.qos == Qos::ExactlyOnce || packet.topic.first() == Some(&b'$') {
+            return false;
+        }
+        // Lent while the core borrows the edge.
+        let mut remembered = core::mem::take(&mut edge.last_topic);
+        let is_remembered = remembered.as_bytes() == packet.topic;
+        let topic = if is_remembered { Ok(&*remembered) } else { topic_name(packet.topic) };
+        let is_published = topic.is_ok_and(|topic| {
+            let event = EventRef::new(topic, packet.payload, packet.qos);
+            if edge.may_publish(id, &event).is_err() {
+                return false;
+            }
+            edge.stats.publishes_in += 1;
+            let tag = packet.packet_id.map_or(0, PacketId::get);
+            let input = CorePublish { link: Link(id), tag, retain: packet.retain, number: None, event: &event };
+            let passing = Some(PassingPacket { packet, version, topic });
+            core.handle(now, CoreInput::Publish(input), &mut Outbound { edge, driver: out, now, passing });
+            true
+        });
+        if !is_remembered && is_published && packet.topic.len() <= REMEMBERED_MAX {
+            remembered.clear();
+            remembered.push_str(core::str::from_utf8(packet.topic).unwrap_or_default());
+        }
+        self.edge.last_topic = remembered;
+        is_published
     }
 
     fn control(
@@ -111,7 +157,7 @@ impl MqttBroker {
     }
 
     pub(super) fn core_input(&mut self, now: Time, input: CoreInput<'_>, out: &mut impl Output) {
-        self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        self.core.handle(now, input, &mut Outbound::new(&mut self.edge, out, now));
     }
 
     fn settle(&mut self, now: Time, id: u32, tag: u16, by: Settlement, out: &mut impl Output) {
@@ -161,31 +207,22 @@ impl MqttBroker {
         let MqttBroker { core, edge } = self;
         let (link, tag) = (Link(id), publish.packet_id.map_or(0, PacketId::get));
         let mut attributes = core::mem::take(&mut edge.attributes);
-        let event = EventRef {
-            topic,
-            attributes: whimbrel_event::Attributes::EMPTY,
-            payload: publish.payload,
-            headers: Headers::EMPTY,
-            qos: publish.qos,
-            reliability: reliability(publish.qos),
-            importance: IMPORTANCE_DEFAULT,
-            expires: None,
-            deadline_ms: None,
-            publisher: Publisher::UNKNOWN,
-        };
-        let event = if edge.conns[id as usize].version == Version::V4 || publish.properties == PublishProperties::EMPTY
-        {
-            Ok((event, None))
+        let mut event = EventRef::new(topic, publish.payload, publish.qos);
+        let is_bare = edge.conns[id as usize].version == Version::V4 || publish.properties == PublishProperties::EMPTY;
+        let number = if is_bare {
+            Ok(None)
         } else {
-            edge.with_properties(now, event, &publish.properties, &mut attributes)
+            edge.with_properties(now, &mut event, &publish.properties, &mut attributes)
         };
-        let event = event
-            .and_then(|read| allowed(topic).map(|()| read))
-            .and_then(|read| edge.may_publish(id, &read.0).map(|()| read));
-        match event {
-            Ok((event, number)) => {
-                let input = CorePublish { link, tag, retain: publish.retain, number, event };
-                core.handle(now, CoreInput::Publish(input), &mut Outbound { edge, driver: out, now });
+        let allowed = number.and_then(|number| {
+            allowed(topic)?;
+            edge.may_publish(id, &event)?;
+            Ok(number)
+        });
+        match allowed {
+            Ok(number) => {
+                let input = CorePublish { link, tag, retain: publish.retain, number, event: &event };
+                core.handle(now, CoreInput::Publish(input), &mut Outbound::new(edge, out, now));
             }
             Err((reason, cause)) => {
                 let refused = RefusedPublish { class: class_of_code(reason), reason, cause };
@@ -243,26 +280,23 @@ impl Edge {
         judged.map_err(|denied| (denied.reason, denied.cause))
     }
 
-    /// Adds a PUBLISH's properties to an event.
+    /// Adds a PUBLISH's properties to an event. The result is the publisher's own number for it.
     pub(super) fn with_properties<'a>(
         &mut self,
         now: Time,
-        event: EventRef<'a>,
+        event: &mut EventRef<'a>,
         properties: &PublishProperties<'a>,
         attributes: &'a mut whimbrel_event::AttributesBuf,
-    ) -> Result<(EventRef<'a>, Option<u64>), Cause> {
+    ) -> Result<Option<u64>, Cause> {
         let mut number = None;
-        let mut event = EventRef {
-            headers: Headers {
-                text_payload: properties.text_payload,
-                content_type: properties.content_type,
-                response_topic: properties.response_topic,
-                correlation: properties.correlation_data,
-                ..Headers::EMPTY
-            },
-            expires: properties.message_expiry.map(|seconds| now.after(Duration::from_secs(seconds.into()))),
-            ..event
+        event.headers = Headers {
+            text_payload: properties.text_payload,
+            content_type: properties.content_type,
+            response_topic: properties.response_topic,
+            correlation: properties.correlation_data,
+            ..Headers::EMPTY
         };
+        event.expires = properties.message_expiry.map(|seconds| now.after(Duration::from_secs(seconds.into())));
         for (name, value) in properties.user.iter() {
             match name {
                 "w-importance" => event.importance = importance(value)?,
@@ -274,16 +308,12 @@ impl Edge {
             attributes.push(name, value);
         }
         event.attributes = attributes.as_attributes();
-        Ok((event, number))
+        Ok(number)
     }
 }
 
 pub(super) const fn violation(cause: &'static str) -> DecodeError {
     DecodeError { reason: ReasonCode::PROTOCOL_ERROR, cause }
-}
-
-pub(super) fn reliability(qos: Qos) -> Reliability {
-    if qos == Qos::AtMostOnce { Reliability::BestEffort } else { Reliability::Reliable }
 }
 
 /// Whether a packet is a request to the broker: PUBLISH, SUBSCRIBE, UNSUBSCRIBE. Others report what

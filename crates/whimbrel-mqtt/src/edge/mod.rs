@@ -14,6 +14,7 @@ mod inbound;
 mod leave;
 mod outbound;
 mod overlay;
+mod passing;
 mod receive;
 mod recent;
 mod refusals;
@@ -77,6 +78,10 @@ pub(crate) struct Edge {
     spent: Vec<Vec<u8>>,
     templates: Templates,
     hasher: Seeded,
+    /// The topic name that was checked last: the next PUBLISH often has the same. Empty: none.
+    last_topic: String,
+    /// PUBLISH packets without properties are read and passed on by a shorter way.
+    has_plain_way: bool,
     /// Attributes of the event being published.
     attributes: AttributesBuf,
     /// The broker's additions to the event being delivered.
@@ -132,6 +137,13 @@ impl MqttBroker {
         MqttBroker::around(core, config, seed, now)
     }
 
+    /// Whether messages that need nothing special take shorter ways than all others; they do,
+    /// unless a test compares both.
+    pub fn set_plain_ways(&mut self, are_used: bool) {
+        self.core.set_plain_way(are_used);
+        self.edge.has_plain_way = are_used;
+    }
+
     /// A broker that resumes from the state in a log.
     ///
     /// # Errors
@@ -157,6 +169,8 @@ impl MqttBroker {
             spent: Vec::new(),
             templates: Templates::default(),
             hasher: Seeded::new(seed ^ 0x5bd1_e995),
+            last_topic: String::new(),
+            has_plain_way: true,
             attributes: AttributesBuf::new(),
             appended: AttributesBuf::new(),
             silence: BTreeSet::new(),
@@ -295,7 +309,7 @@ impl MqttBroker {
         let Some(known) = self.edge.conns.get_mut(conn.0 as usize) else { return };
         if known.state == State::Attached && core::mem::take(&mut known.full) {
             let input = CoreInput::Writable { link: Link(conn.0) };
-            self.core.handle(now, input, &mut Outbound { edge: &mut self.edge, driver: out, now });
+            self.core.handle(now, input, &mut Outbound::new(&mut self.edge, out, now));
         }
     }
 
@@ -313,7 +327,7 @@ impl MqttBroker {
         self.edge.end_due(now);
         self.review(now, out);
         if self.core.next_deadline().is_some_and(|(at, _)| at <= now) {
-            self.core.handle(now, CoreInput::Deadline, &mut Outbound { edge: &mut self.edge, driver: out, now });
+            self.core.handle(now, CoreInput::Deadline, &mut Outbound::new(&mut self.edge, out, now));
         }
         if self.edge.sys_at.is_some_and(|at| at <= now) {
             self.edge.sys_at = self.edge.config.sys_interval.map(|interval| now.after(interval));

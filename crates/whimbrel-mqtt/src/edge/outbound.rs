@@ -11,6 +11,7 @@ use whimbrel_event::{AcceptedEvent, AttributesBuf, HostId, Qos, Time};
 use super::conn::State;
 use super::form::{Encoded, Form};
 use super::guard::Denial;
+use super::passing::PassingPacket;
 use super::recent::Recent;
 use super::refusals::{cause_of, class_of, class_of_code, granted, reason_of};
 use super::refuse::RefusedPublish;
@@ -24,6 +25,8 @@ pub(super) struct Outbound<'a, O> {
     pub(super) edge: &'a mut Edge,
     pub(super) driver: &'a mut O,
     pub(super) now: Time,
+    /// The packet whose event is being published, if deliveries of it may be its bytes.
+    pub(super) passing: Option<PassingPacket<'a>>,
 }
 
 /// The place of the last encoded PUBLISH, so that the next receiver of the same event gets a copy.
@@ -72,6 +75,13 @@ impl Templates {
     }
 }
 
+impl<'a, O> Outbound<'a, O> {
+    /// For an input other than a PUBLISH without properties.
+    pub(super) fn new(edge: &'a mut Edge, driver: &'a mut O, now: Time) -> Self {
+        Outbound { edge, driver, now, passing: None }
+    }
+}
+
 impl<O: Output> Outbound<'_, O> {
     /// Handles a refusal of a publish by the core.
     #[cold]
@@ -93,19 +103,27 @@ impl<O: Output> Outbound<'_, O> {
         let id = link.0;
         let conn = &self.edge.conns[id as usize];
         if let Some(who) = conn.who.as_ref().filter(|who| who.is_strict)
-            && !who.grants.receives(delivery.event.topic)
+            && !who.grants.receives(delivery.accepted.event.topic)
         {
             self.edge.stats.deliveries_denied += 1;
             return Sent::Denied;
         }
         self.edge.pending(id, self.driver);
-        let conn = &self.edge.conns[id as usize];
+        let is_old = self.edge.templates.recent.is_old(delivery.serial);
+        let conn = &mut *self.edge.conns[id as usize];
         let plain = delivery.serial != 0 && delivery.identifier == 0 && conn.topic_alias_maximum == 0;
         let named = delivery.naming == Naming::Event && conn.version == Version::V5;
+        if let Some(passing) = self.passing.as_ref().filter(|_| plain)
+            && passing.is(delivery, named, conn.version, conn.max_packet)
+        {
+            passing.packet.append(delivery.tag, &mut conn.pending);
+            self.edge.stats.publishes_passed_through += 1;
+            return self.handed_out(id, delivery);
+        }
         let Delivery { serial, qos, retain, .. } = *delivery;
         let key = PublishKey { serial, version: conn.version, qos, retain, named };
         // Other subscriptions in catch-up get the same packet in another step.
-        let lasts = plain && self.edge.templates.recent.is_old(serial) && delivery.event.expires.is_none();
+        let lasts = plain && is_old && delivery.accepted.event.expires.is_none();
         let is_copied = lasts && self.edge.copy_recent(&key, id, delivery.tag)
             || plain && self.edge.copy_template(&key, id, delivery.tag);
         if !is_copied {
@@ -123,6 +141,12 @@ impl<O: Output> Outbound<'_, O> {
                 templates.recent.keep(key, tag_at, &conns[id as usize].pending[start..]);
             }
         }
+        self.handed_out(id, delivery)
+    }
+
+    /// Counts a delivery that is in the output of its connection.
+    #[inline]
+    fn handed_out(&mut self, id: u32, delivery: &Delivery<'_>) -> Sent {
         let edge = &mut *self.edge;
         let conn = &mut edge.conns[id as usize];
         edge.stats.publishes_out += 1;
@@ -183,7 +207,7 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         let id = link.0;
         let conn = &self.edge.conns[id as usize];
         let is_strict = conn.who.as_ref().filter(|who| who.is_strict);
-        if is_strict.is_some_and(|who| !who.grants.receives(delivery.event.topic)) {
+        if is_strict.is_some_and(|who| !who.grants.receives(delivery.accepted.event.topic)) {
             return false;
         }
         if conn.max_packet == u32::MAX {

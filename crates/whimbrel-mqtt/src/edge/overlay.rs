@@ -32,8 +32,7 @@ impl MqttBroker {
         force: bool,
         out: &mut impl Output,
     ) -> Result<usize, NotForgotten> {
-        let result =
-            self.core.retire_broker(now, name, force, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        let result = self.core.retire_broker(now, name, force, &mut Outbound::new(&mut self.edge, out, now));
         self.edge.flush(out);
         result
     }
@@ -43,7 +42,7 @@ impl MqttBroker {
     /// # Panics
     /// When the question is too long.
     pub fn ask_broker(&mut self, now: Time, to: HostId, question: (u64, &str), out: &mut impl Output) -> bool {
-        let is_sent = self.core.ask_broker(now, to, question, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        let is_sent = self.core.ask_broker(now, to, question, &mut Outbound::new(&mut self.edge, out, now));
         self.edge.flush(out);
         is_sent
     }
@@ -53,8 +52,7 @@ impl MqttBroker {
     /// # Panics
     /// When the answer is too long.
     pub fn answer_broker(&mut self, now: Time, to: HostId, answer: (u64, &str), out: &mut impl Output) -> bool {
-        let is_sent =
-            self.core.answer_broker(now, to, answer, &mut Outbound { edge: &mut self.edge, driver: out, now });
+        let is_sent = self.core.answer_broker(now, to, answer, &mut Outbound::new(&mut self.edge, out, now));
         self.edge.flush(out);
         is_sent
     }

@@ -5,7 +5,7 @@ use whimbrel_event::Time;
 
 use super::conn::State;
 use super::{ConnId, MqttBroker, Output};
-use crate::codec::{Frame, ReasonCode, frame};
+use crate::codec::{ReasonCode, frame};
 use crate::config::{AHEAD_ENOUGH, AHEAD_MAX, ANSWERS_MAX, PARTIAL_FREE};
 
 impl MqttBroker {
@@ -84,9 +84,9 @@ impl MqttBroker {
                 return self.hold_back(now, id, rest, out);
             }
             match frame(rest, self.edge.config.limits.max_packet_size as usize) {
-                Ok(Some(Frame { first_byte, body, len })) => {
-                    self.packet(now, id, first_byte, body, out);
-                    rest = &rest[len..];
+                Ok(Some(frame)) => {
+                    self.packet(now, id, &frame, out);
+                    rest = &rest[frame.whole.len()..];
                 }
                 Ok(None) if self.edge.conns[id as usize].state == State::ExpectConnect && rest[0] >> 4 != 1 => {
                     // Another protocol: its first bytes seldom make a whole packet, and more bytes
@@ -131,9 +131,9 @@ impl MqttBroker {
         let mut rest = bytes;
         loop {
             match frame(partial, self.edge.config.limits.max_packet_size as usize) {
-                Ok(Some(Frame { first_byte, body, len })) => {
-                    debug_assert_eq!(len, partial.len(), "no more is kept than one packet lacks");
-                    self.packet(now, id, first_byte, body, out);
+                Ok(Some(frame)) => {
+                    debug_assert_eq!(frame.whole.len(), partial.len(), "no more is kept than one packet lacks");
+                    self.packet(now, id, &frame, out);
                     *partial = Vec::new();
                     return rest;
                 }

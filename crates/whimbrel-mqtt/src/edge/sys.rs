@@ -1,7 +1,7 @@
 //! `$SYS`: the broker's state as retained messages.
 
 use whimbrel_core::Input as CoreInput;
-use whimbrel_event::{Attributes, EventRef, Headers, IMPORTANCE_DEFAULT, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{EventRef, Qos, Time};
 
 use super::outbound::Outbound;
 use super::{MqttBroker, Output};
@@ -50,20 +50,9 @@ impl MqttBroker {
         ];
         for (name, value) in topics {
             let topic = format!("$SYS/broker/{name}");
-            let event = EventRef {
-                topic: &topic,
-                attributes: Attributes::EMPTY,
-                payload: value.as_bytes(),
-                headers: Headers::EMPTY,
-                qos: Qos::AtMostOnce,
-                reliability: Reliability::BestEffort,
-                importance: IMPORTANCE_DEFAULT,
-                expires: None,
-                deadline_ms: None,
-                publisher: Publisher::UNKNOWN,
-            };
-            let mut sink = Outbound { edge: &mut self.edge, driver: &mut *out, now };
-            self.core.handle(now, CoreInput::Announce { event, retain: true }, &mut sink);
+            let event = EventRef::new(&topic, value.as_bytes(), Qos::AtMostOnce);
+            let mut sink = Outbound::new(&mut self.edge, &mut *out, now);
+            self.core.handle(now, CoreInput::Announce { event: &event, retain: true }, &mut sink);
         }
     }
 }

@@ -43,7 +43,7 @@ impl Timing {
     #[cold]
     pub(super) fn time(&mut self, now: Time, since: Time, delivery: &Delivery<'_>) {
         self.left = EVERY;
-        let accepted = delivery.accepted;
+        let accepted = delivery.accepted.accepted_here();
         if accepted >= since && !delivery.repeated && !delivery.retain {
             self.timed.push((delivery.cursor, now.since(accepted)));
         }

@@ -9,8 +9,8 @@ pub mod oracle;
 
 use whimbrel_event::Attributes;
 use whimbrel_mqtt::codec::{
-    Packet, PacketType, Publish, PublishProperties, QoS, ReasonCode, Version, decode, decode_ack, decode_publish,
-    encode_publish, frame,
+    BarePublish, Packet, PacketType, Publish, PublishProperties, QoS, ReasonCode, Version, decode, decode_ack,
+    decode_publish, encode_publish, frame,
 };
 
 /// Packets larger than this are not looked at.
@@ -42,14 +42,14 @@ pub fn decode_any(bytes: &[u8]) -> bool {
         let version = version_of(version, &packet);
         let once = encode(version, &packet);
         let again = frame(&once, MAX).expect("well-formed").expect("complete");
-        assert_eq!(again.len, once.len());
+        assert_eq!(again.whole.len(), once.len());
         let decoded = decode(version, again.first_byte, again.body);
         assert_eq!(decoded.as_ref(), Ok(&packet), "encoded as {once:02x?}");
         assert_eq!(encode(version, &packet), once);
         assert!(!format!("{packet:?}").is_empty());
         check_shortening(version, &packet, once.len());
     }
-    check_prefixes(bytes, cut.len);
+    check_prefixes(bytes, cut.whole.len());
     accepted
 }
 
@@ -118,6 +118,7 @@ fn check_general_way(version: Version, bytes: &[u8]) {
     let first_byte = 0x30 | first & 0x0f;
     let publish = decode_publish(version, first_byte, body);
     assert_eq!(publish.map(Packet::Publish), decode(version, first_byte, body));
+    check_bare(version, first_byte, body);
     if let Ok(publish) = publish {
         check_patching(version, &publish);
     }
@@ -127,6 +128,29 @@ fn check_general_way(version: Version, bytes: &[u8]) {
             other => panic!("decoded as {other:?}"),
         });
         assert_eq!(decode_ack(version, packet_type, bytes), general);
+    }
+}
+
+/// The short reading of a PUBLISH without properties agrees with the general one.
+fn check_bare(version: Version, first_byte: u8, body: &[u8]) {
+    let mut whole = vec![first_byte];
+    let mut length = body.len();
+    while length >= 0x80 {
+        whole.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    whole.push(length as u8);
+    whole.extend_from_slice(body);
+    let Ok(Some(cut)) = frame(&whole, usize::MAX) else { return };
+    match (BarePublish::read(version, &cut), decode_publish(version, first_byte, body)) {
+        (Some(bare), Ok(publish)) => {
+            let short = (bare.topic, bare.packet_id, bare.qos, bare.retain, bare.payload);
+            let general = (publish.topic.as_bytes(), publish.packet_id, publish.qos, publish.retain, publish.payload);
+            assert_eq!((short, publish.properties), (general, PublishProperties::EMPTY));
+        }
+        (Some(bare), Err(_)) => assert!(expected_topic(bare.topic).is_err(), "only its topic is not looked at"),
+        (None, Ok(publish)) => assert_ne!(publish.properties, PublishProperties::EMPTY),
+        (None, Err(_)) => {}
     }
 }
 

@@ -76,13 +76,13 @@ impl Client {
     fn note_sent(&mut self, bytes: &[u8]) {
         let mut stream = std::mem::take(&mut self.sent);
         stream.extend_from_slice(bytes);
-        if frame(&stream, usize::MAX).ok().flatten().is_none_or(|cut| cut.len != stream.len()) {
+        if frame(&stream, usize::MAX).ok().flatten().is_none_or(|cut| cut.whole.len() != stream.len()) {
             self.unsettled = None;
         }
         let mut rest = &stream[..];
         while let Ok(Some(cut)) = frame(rest, usize::MAX) {
             self.note_packet(cut.first_byte, cut.body);
-            rest = &rest[cut.len..];
+            rest = &rest[cut.whole.len()..];
         }
         self.sent = rest.to_vec();
     }
@@ -119,11 +119,17 @@ impl Client {
     fn hear(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let cut = frame(bytes, usize::MAX).expect("the broker's packets are framed").expect("and sent whole");
-            assert!(cut.len <= self.max_packet, "{} bytes, but the client takes {}", cut.len, self.max_packet);
-            let packet = decode(self.version, cut.first_byte, cut.body)
-                .unwrap_or_else(|error| panic!("the broker sent a bad packet: {error}: {:02x?}", &bytes[..cut.len]));
+            assert!(
+                cut.whole.len() <= self.max_packet,
+                "{} bytes, but the client takes {}",
+                cut.whole.len(),
+                self.max_packet
+            );
+            let packet = decode(self.version, cut.first_byte, cut.body).unwrap_or_else(|error| {
+                panic!("the broker sent a bad packet: {error}: {:02x?}", &bytes[..cut.whole.len()])
+            });
             self.hear_packet(&packet);
-            bytes = &bytes[cut.len..];
+            bytes = &bytes[cut.whole.len()..];
         }
     }
 

@@ -19,9 +19,9 @@ const BAD_USER: u8 = 0x86;
 
 /// What the broker said.
 #[derive(Default)]
-struct Said {
+pub(crate) struct Said {
     bytes: BTreeMap<u32, Vec<u8>>,
-    closed: Vec<u32>,
+    pub(crate) closed: Vec<u32>,
     asked: Vec<(u32, u64, String)>,
     refused: Vec<(&'static str, String, String, u8)>,
     paused: Vec<u32>,
@@ -60,17 +60,17 @@ impl Output for Said {
     }
 }
 
-struct World {
-    broker: MqttBroker,
-    said: Said,
+pub(crate) struct World {
+    pub(crate) broker: MqttBroker,
+    pub(crate) said: Said,
     now: Time,
 }
 
-fn text(text: &str) -> Vec<u8> {
+pub(crate) fn text(text: &str) -> Vec<u8> {
     [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
 }
 
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     assert!(body.len() < 128, "one byte of length is enough");
     [&[first, body.len() as u8], body].concat()
 }
@@ -118,8 +118,13 @@ fn subscribe(version: Version, tag: u8, filters: &[&str]) -> Vec<u8> {
 
 impl World {
     fn new(access: Access) -> World {
+        World::with(Config { access, ..Config::default() })
+    }
+
+    /// A broker that publishes nothing about itself.
+    pub(crate) fn with(config: Config) -> World {
         let now = Time::from_nanos(1_767_225_600_000_000_000);
-        let config = Config { access, sys_interval: None, ..Config::default() };
+        let config = Config { sys_interval: None, ..config };
         World { broker: MqttBroker::new(config, 1, now), said: Said::default(), now }
     }
 
@@ -135,11 +140,11 @@ impl World {
         self.broker.handle(self.now, Input::Deadline, &mut self.said);
     }
 
-    fn open(&mut self, id: u32) {
+    pub(crate) fn open(&mut self, id: u32) {
         self.handle(Input::Opened { conn: ConnId(id), origin: Origin::Tcp });
     }
 
-    fn bytes(&mut self, id: u32, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, id: u32, bytes: &[u8]) {
         self.handle(Input::Bytes { conn: ConnId(id), bytes });
     }
 
@@ -152,24 +157,24 @@ impl World {
     }
 
     /// The next packet to a connection: its first byte and body.
-    fn next(&mut self, id: u32) -> Option<(u8, Vec<u8>)> {
+    pub(crate) fn next(&mut self, id: u32) -> Option<(u8, Vec<u8>)> {
         let bytes = self.said.bytes.get_mut(&id)?;
         let (first, body, len) = {
             let read = frame(bytes, 1 << 20).expect("packets")?;
-            (read.first_byte, read.body.to_vec(), read.len)
+            (read.first_byte, read.body.to_vec(), read.whole.len())
         };
         bytes.drain(..len);
         Some((first, body))
     }
 
     /// The reason code of the CONNACK.
-    fn connack(&mut self, id: u32) -> u8 {
+    pub(crate) fn connack(&mut self, id: u32) -> u8 {
         let (first, body) = self.next(id).expect("a CONNACK");
         assert_eq!(first, 0x20);
         body[1]
     }
 
-    fn codes(&mut self, id: u32, count: usize) -> Vec<u8> {
+    pub(crate) fn codes(&mut self, id: u32, count: usize) -> Vec<u8> {
         let (first, body) = self.next(id).expect("a SUBACK");
         assert_eq!(first, 0x90);
         body[body.len() - count..].to_vec()

@@ -18,7 +18,7 @@ fn check(version: Version, packet: &Packet<'_>, bytes: &[u8]) {
     assert_eq!(out, bytes, "{packet:?}");
     assert_eq!(packet.encoded_len(version), Ok(bytes.len()));
     let frame = frame(bytes, bytes.len()).expect("well-formed").expect("complete");
-    assert_eq!(frame.len, bytes.len());
+    assert_eq!(frame.whole.len(), bytes.len());
     assert_eq!(decode(version, frame.first_byte, frame.body).as_ref(), Ok(packet));
 }
 

@@ -126,7 +126,7 @@ impl World {
         let (mut rest, mut firsts) = (&bytes[..], Vec::new());
         while let Some(read) = frame(rest, 1 << 20).expect("packets") {
             firsts.push(read.first_byte);
-            rest = &rest[read.len..];
+            rest = &rest[read.whole.len()..];
         }
         firsts
     }

@@ -10,4 +10,5 @@ mod codec_properties;
 mod codec_rules;
 mod leave;
 mod operators;
+mod passing;
 mod refused;

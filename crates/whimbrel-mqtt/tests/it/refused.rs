@@ -168,7 +168,7 @@ impl World {
                 _ => 2,
             };
             packets.push((read.first_byte, read.body.get(at).copied().unwrap_or(0)));
-            rest = &rest[read.len..];
+            rest = &rest[read.whole.len()..];
         }
         packets
     }

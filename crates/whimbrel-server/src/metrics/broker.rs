@@ -61,6 +61,16 @@ pub const COUNTERS: &[Row<Number>] = &[
         s.core.publishes_repeated
     }),
     ("whimbrel_events_unwanted", "Events that no subscription wanted", |s| s.core.events_unwanted),
+    (
+        "whimbrel_events_plain",
+        "Events that went by the plain way: nothing about them, their publishers or their subscriptions asked for more",
+        |s| s.core.events_plain,
+    ),
+    (
+        "whimbrel_publishes_passed_through",
+        "PUBLISH packets sent as they were received, with another packet identifier",
+        |s| s.publishes_passed_through,
+    ),
     ("whimbrel_deliveries", "Deliveries to clients", |s| s.core.deliveries),
     ("whimbrel_deliveries_recovered", "Deliveries out of the cache to subscriptions that were catching up", |s| {
         s.core.deliveries_recovered

@@ -100,8 +100,8 @@ impl Tracer {
 
     /// Records that an event was delivered to a client.
     pub(crate) fn delivered(&mut self, now: Time, conn: ConnId, delivery: &Delivery<'_>) {
-        let Delivery { id, tag, .. } = *delivery;
-        let Some(about) = self.about(id, &delivery.event) else {
+        let Delivery { accepted: &AcceptedEvent { id, ref event, .. }, tag, .. } = *delivery;
+        let Some(about) = self.about(id, event) else {
             // The tag may be that of an earlier traced delivery that was not acknowledged.
             if !self.unsettled.is_empty() {
                 self.unsettled.remove(&(conn, tag));

@@ -138,7 +138,7 @@ impl Wire {
             {
                 self.awaited.insert(id.get(), name);
             }
-            used += cut.len;
+            used += cut.whole.len();
         }
         self.input.drain(..used);
     }
@@ -157,7 +157,7 @@ impl Wire {
                     findings.too_early.push(TooEarly { event, why });
                 }
             }
-            used += cut.len;
+            used += cut.whole.len();
         }
         self.output.drain(..used);
     }

@@ -17,7 +17,6 @@ use crate::broker::Broker;
 use crate::overlay::{Due, PREDECESSOR_MAX};
 use crate::session::Pause;
 use crate::store::Numbered;
-use crate::stream::EventOrigin;
 use crate::stream::Streams;
 
 /// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been
@@ -82,7 +81,7 @@ impl Broker {
         if begins && !self.must_still_keep(now, index) {
             return false;
         }
-        let Publish { tag, retain, number, ref event, .. } = *publish;
+        let Publish { tag, retain, number, event, .. } = *publish;
         let unnamed = EventId { pubend: PubendId(0), tick: Tick(0) };
         let early = Early { tag, retain, number, event: Event::keep(unnamed, now, event) };
         let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() else { return false };
@@ -141,7 +140,7 @@ impl Broker {
             if self.sessions.attached_to(link) != Some(index) {
                 return;
             }
-            self.publish(now, &Publish { link, tag, retain, number, event: event.view() }, out);
+            self.publish(now, &Publish { link, tag, retain, number, event: &event.view() }, out);
         }
     }
 
@@ -187,12 +186,6 @@ impl Broker {
             self.overlay.roam.ended.remove(&client);
             self.record_claim(now, &client);
         }
-    }
-
-    /// Whether a broker may have passed on what this publisher repeats, and have forgotten that, as
-    /// it is not logged.
-    pub(crate) fn may_have_forgotten(&self, from: EventOrigin) -> bool {
-        matches!(from, EventOrigin::Publish(index) if self.sessions.get(index).comes_after_restart())
     }
 
     /// A session's client has published an event, which was accepted.

@@ -182,12 +182,12 @@ impl Output for People {
 
     fn deliver(&mut self, link: Link, delivery: &Delivery<'_>) -> Sent {
         let now = self.now;
-        let number = wire::stamp(delivery.event.payload).expect("events are numbered");
+        let number = wire::stamp(delivery.accepted.event.payload).expect("events are numbered");
         let late = now.since(self.due(number));
         self.latencies.saturating_record(late.as_micros() as u64);
         let person = self.person(link);
         let stream = (number % PUBLISHERS as u64) as usize;
-        person.last[stream] = person.last[stream].max(Some(delivery.id));
+        person.last[stream] = person.last[stream].max(Some(delivery.accepted.id));
         count(number, &mut person.next[stream], &mut person.counts);
         if let Some((since, target)) = person.behind
             && person.has_all_before(target)

@@ -33,7 +33,7 @@ impl Cut {
             match frame(&self.rest[used..], PACKET_MAX) {
                 Ok(None) => break,
                 Ok(Some(cut)) => {
-                    used += cut.len;
+                    used += cut.whole.len();
                     match decode(Version::V5, cut.first_byte, cut.body) {
                         Ok(packet) => tell(told(&packet, &mut self.topics)),
                         Err(error) => tell(unreadable(error.cause)),

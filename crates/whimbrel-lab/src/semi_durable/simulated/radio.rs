@@ -97,10 +97,12 @@ impl Output for Radio {
         let index = link.0 as usize;
         let Some(shared) = &mut self.shared else {
             let subscriber = &mut self.subscribers[index];
-            if delivery.event.topic == NOTICE_TOPIC {
-                subscriber.notice(delivery.event.payload, self.pubend).expect("the broker's notices can be read");
+            if delivery.accepted.event.topic == NOTICE_TOPIC {
+                subscriber
+                    .notice(delivery.accepted.event.payload, self.pubend)
+                    .expect("the broker's notices can be read");
             } else {
-                subscriber.receive(delivery.id, &self.logs[subscriber.class]);
+                subscriber.receive(delivery.accepted.id, &self.logs[subscriber.class]);
             }
             return Sent::Open;
         };
@@ -124,10 +126,10 @@ impl Output for Radio {
 
 /// The simulated bytes of a packet: its label, and the rest of its length. A notice is kept whole.
 fn bytes(delivery: &Delivery<'_>, length: usize) -> Vec<u8> {
-    let notice = delivery.event.topic == NOTICE_TOPIC;
-    let mut bytes = if notice { 0 } else { delivery.id.tick.0 }.to_be_bytes().to_vec();
+    let notice = delivery.accepted.event.topic == NOTICE_TOPIC;
+    let mut bytes = if notice { 0 } else { delivery.accepted.id.tick.0 }.to_be_bytes().to_vec();
     if notice {
-        bytes.extend_from_slice(delivery.event.payload);
+        bytes.extend_from_slice(delivery.accepted.event.payload);
     }
     bytes.resize(length.max(bytes.len()), b' ');
     bytes
@@ -147,11 +149,18 @@ pub fn arrived(bytes: &[u8], pubend: PubendId, subscriber: &mut Subscriber, logs
 fn packet(delivery: &Delivery<'_>) -> (usize, usize) {
     /// The identifier, and two lengths.
     const USER_PROPERTY: usize = 5;
-    let name =
-        if delivery.naming == Naming::Event { USER_PROPERTY + "w-id".len() + delivery.id.to_string().len() } else { 0 };
-    let attributes = delivery.event.attributes.iter();
+    let name = if delivery.naming == Naming::Event {
+        USER_PROPERTY + "w-id".len() + delivery.accepted.id.to_string().len()
+    } else {
+        0
+    };
+    let attributes = delivery.accepted.event.attributes.iter();
     let properties = name + attributes.map(|(key, value)| USER_PROPERTY + key.len() + value.len()).sum::<usize>();
-    let rest = 2 + delivery.event.topic.len() + number_bytes(properties) + properties + delivery.event.payload.len();
+    let rest = 2
+        + delivery.accepted.event.topic.len()
+        + number_bytes(properties)
+        + properties
+        + delivery.accepted.event.payload.len();
     (1 + number_bytes(rest) + rest, name)
 }
 
