@@ -27,6 +27,7 @@ pub mod link;
 pub mod mobility;
 pub mod overlay;
 pub mod packets;
+pub mod plain_ways;
 pub mod random;
 pub mod rig;
 pub mod simulation;

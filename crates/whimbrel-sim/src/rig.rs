@@ -27,6 +27,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, LOW_WATER, MqttBroker, Origin, Output, READ_OUT_BYTES, Stats, Unread};
 
 use crate::packets::{greeted_version, next_packet};
+use crate::plain_ways;
 use crate::speech::{Heard, Hello, Message, Said, Wanted};
 
 /// Where the rig's clock starts: 2026-01-01 00:00:00 UTC.
@@ -142,7 +143,8 @@ impl Output for Wires {
 impl Rig {
     /// A fresh broker without connections. All its randomness comes from the seed.
     pub fn new(config: Config, seed: u64) -> Self {
-        Rig { broker: MqttBroker::new(config, seed, START), wires: Wires::default(), now: START, next_conn: 0 }
+        let broker = plain_ways::set_up(MqttBroker::new(config, seed, START));
+        Rig { broker, wires: Wires::default(), now: START, next_conn: 0 }
     }
 
     /// The present time.

@@ -19,6 +19,7 @@ use super::logs::{Log, Prepare};
 use super::still::{Source, Still};
 use crate::digests::Digests;
 use crate::disk::Logged;
+use crate::plain_ways;
 use crate::random::Random;
 use crate::trunk::{Event, Side};
 
@@ -182,6 +183,7 @@ impl Fabric {
             Some(log) => log.open(config, (seed, now), &self.prepare),
             None => MqttBroker::new(config, seed, now),
         };
+        broker = plain_ways::set_up(broker);
         change(&mut broker);
         let name = self.nodes[node].name.as_str().into();
         let (addresses, expects_peers, moves_sessions) = (vec![], self.nodes.len() > 1, self.moves_sessions);

@@ -19,6 +19,7 @@ use crate::cell::{Cell, Way};
 use crate::check::{Checker, Gauges, Outcome, Seen};
 use crate::client::Client;
 use crate::link::{Arrival, Pipe, Profile};
+use crate::plain_ways;
 use crate::random::Random;
 use crate::sink::Sink;
 pub use crate::sink::Tamper;
@@ -111,7 +112,7 @@ impl<'a> World<'a> {
             clock: BrokerClock::new(now),
             sequence: 0,
             queue: BTreeMap::new(),
-            broker: MqttBroker::new(config, random.next(), now),
+            broker: plain_ways::set_up(MqttBroker::new(config, random.next(), now)),
             random,
             lines: Vec::new(),
             seats: Vec::new(),

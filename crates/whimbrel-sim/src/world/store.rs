@@ -12,6 +12,7 @@ use super::{Event, World};
 use crate::check::Seen;
 use crate::disk::{Driver, Found, News, Pace};
 use crate::ledger::Ledger;
+use crate::plain_ways;
 use crate::random::Random;
 
 /// How long after the end of the last session its events are given up.
@@ -53,7 +54,7 @@ impl World<'_> {
             restoring.entry(key, value).expect("what a broker writes, another reads");
         }
         let broker = MqttBroker::restored(config.clone(), seed, self.broker_now(), restoring, &found.state);
-        self.broker = broker.expect("what was written makes sense");
+        self.broker = plain_ways::set_up(broker.expect("what was written makes sense"));
     }
 
     /// Builds a fault into this broker and its successors.

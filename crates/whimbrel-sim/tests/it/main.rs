@@ -1,5 +1,8 @@
 //! All tests from outside that need no binary of their own: one is linked sooner than many.
 
+#[path = "../families/mod.rs"]
+mod families;
+
 #[path = "../seeds/mod.rs"]
 mod seeds;
 
@@ -13,6 +16,7 @@ mod mutants;
 mod overlay;
 mod overlay_mutants;
 mod overlay_traffic;
+mod plain_ways;
 mod rig;
 mod roam;
 mod roam_mutants;
