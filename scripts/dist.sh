@@ -76,7 +76,7 @@ if ! cargo cyclonedx --version >/dev/null 2>&1 && [[ -z ${WHIMBREL_BIN:-} ]]; th
 fi
 if cargo cyclonedx --version >/dev/null 2>&1; then
     # It writes beside each Cargo.toml, so that it is given a copy of these.
-    git ls-files -z -- 'Cargo.*' '*/Cargo.toml' 'crates/*/src/lib.rs' 'crates/*/src/main.rs' 'xtask/src/*.rs' \
+    git ls-files -z -- 'Cargo.*' '*/Cargo.toml' 'crates/*/src/lib.rs' 'crates/*/src/main.rs' 'bench/*/src/main.rs' 'xtask/src/*.rs' \
         | xargs -0 cp --parents --target-directory "$work/again"
     cargo cyclonedx --quiet --manifest-path "$work/again/crates/whimbrel/Cargo.toml" --format json --spec-version 1.5 \
         --target "$triple" --override-filename sbom

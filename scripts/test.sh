@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that must hold before a change is taken: format, house rules, lints, documentation, all tests, and against the binary
-# real MQTT clients, the commands of the documentation, the console, and what is under packaging/. Goes on after a failure, so that one run tells
+# real MQTT clients, the commands of the documentation, the console, what is under packaging/, and the instructions of a message. Goes on after a failure, so that one run tells
 # all; then prints what each step took and found, and as its last line how much passed and failed in all. A check without tests of
 # its own counts as one.
 set -euo pipefail
@@ -73,7 +73,7 @@ with_binary() {
     step timed scripts/run-tests.py $profile timed || true
 }
 
-step require scripts/require.sh cc=build-essential git python3 umoci skopeo cargo:fmt cargo:clippy || { finish; exit 1; }
+step require scripts/require.sh cc=build-essential git python3 valgrind umoci skopeo cargo:fmt cargo:clippy || { finish; exit 1; }
 step format cargo fmt --all --check || true
 # One of an earlier build is not the one to be tested. Cargo puts it there again when it is as it should be.
 rm -f "$target/$profile/whimbrel" "$logs/build-ended"
@@ -93,6 +93,8 @@ if [[ $is_built == yes ]]; then
     step untimed scripts/run-tests.py $profile untimed || true
 fi
 wait
+# Counted, not timed: but what it is built with takes the machine.
+step instructions scripts/instructions.sh || true
 if [[ $is_built == yes ]]; then
     step measured scripts/run-tests.py $profile measured || true
 fi

@@ -91,6 +91,12 @@ pub const LAYERS: &[Layer] = &[
         // Wire: tests of untrusted input on the port of the links.
         tests_use: &["whimbrel-mqtt", "whimbrel-wire"],
     },
+    Layer {
+        name: "instructions",
+        pure: false,
+        uses: &["whimbrel-event", "whimbrel-core", "whimbrel-mqtt"],
+        tests_use: &[],
+    },
     Layer { name: "xtask", pure: false, uses: &[], tests_use: &[] },
 ];
 
