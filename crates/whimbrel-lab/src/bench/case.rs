@@ -3,13 +3,16 @@
 use clap::ValueEnum;
 
 use super::closed_loop::Load;
-use super::wire::QoS;
+use super::target::Target;
+use super::wire::{Protocol, QoS};
 
 /// Name of a case, as in the table of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Case {
     /// QoS 0, one publisher to one subscriber
     A,
+    /// A, with whimbrel's clients speaking MQTT 5
+    A5,
     /// QoS 0, one publisher to 10 subscribers
     B10,
     /// QoS 0, one publisher to 100 subscribers
@@ -18,6 +21,8 @@ pub enum Case {
     C,
     /// QoS 1, one publisher to one subscriber
     D,
+    /// D, with whimbrel's clients speaking MQTT 5
+    D5,
     /// QoS 1, one publisher to 100 subscribers
     E,
     /// Latency at 5,000 messages per second, QoS 0, one publisher to one subscriber
@@ -69,11 +74,11 @@ impl Case {
             })
         };
         match self {
-            Case::A => throughput(1, 1, QoS::AtMostOnce),
+            Case::A | Case::A5 => throughput(1, 1, QoS::AtMostOnce),
             Case::B10 => throughput(1, 10, QoS::AtMostOnce),
             Case::B100 => throughput(1, 100, QoS::AtMostOnce),
             Case::C => throughput(10, 1, QoS::AtMostOnce),
-            Case::D => throughput(1, 1, QoS::AtLeastOnce),
+            Case::D | Case::D5 => throughput(1, 1, QoS::AtLeastOnce),
             Case::E => throughput(1, 100, QoS::AtLeastOnce),
             Case::F => Method::Latency,
             Case::G => Method::Disturbed,
@@ -81,10 +86,19 @@ impl Case {
         }
     }
 
+    /// A broker's address, with the protocol in which whimbrel's clients speak in this case. Those
+    /// of other brokers speak the one in which these are best.
+    pub fn target_of_whimbrel(self, target: Target) -> Target {
+        match (self, target.protocol) {
+            (Case::A5 | Case::D5, Protocol::Mqtt311) => Target { protocol: Protocol::Mqtt5, ..target },
+            _ => target,
+        }
+    }
+
     /// The quality of service of this case.
     pub fn qos(self) -> QoS {
         match self {
-            Case::D | Case::E => QoS::AtLeastOnce,
+            Case::D | Case::D5 | Case::E => QoS::AtLeastOnce,
             _ => QoS::AtMostOnce,
         }
     }
@@ -93,10 +107,12 @@ impl Case {
     pub fn id(self) -> &'static str {
         match self {
             Case::A => "A",
+            Case::A5 => "A5",
             Case::B10 => "B10",
             Case::B100 => "B100",
             Case::C => "C",
             Case::D => "D",
+            Case::D5 => "D5",
             Case::E => "E",
             Case::F => "F",
             Case::G => "G",
@@ -108,10 +124,12 @@ impl Case {
     pub fn title(self) -> &'static str {
         match self {
             Case::A => "QoS 0 1→1",
+            Case::A5 => "QoS 0 1→1, MQTT 5",
             Case::B10 => "QoS 0 1→10",
             Case::B100 => "QoS 0 1→100",
             Case::C => "QoS 0 10→10 own topics",
             Case::D => "QoS 1 1→1",
+            Case::D5 => "QoS 1 1→1, MQTT 5",
             Case::E => "QoS 1 1→100",
             Case::F => "latency at 5,000/s",
             Case::G => "one subscriber stuck",

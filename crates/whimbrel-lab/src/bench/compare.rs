@@ -127,8 +127,11 @@ fn measure_all(args: &CompareArgs, settings: &Settings, programs: &Programs) -> 
         progress.set_message(format!("round {} of {}: {} {}", round + 1, args.rounds, case.id(), peer.name()));
         let series = results.entry((case, peer)).or_default();
         if series.failure.is_none() {
-            let sample = Running::start(peer, programs, args.broker_core, args.generator_core)
-                .and_then(|broker| measure::measure(case, broker.target, Some(broker.pid()), settings));
+            let sample = Running::start(peer, programs, args.broker_core, args.generator_core).and_then(|broker| {
+                let is_ours = peer == Peer::Whimbrel;
+                let target = if is_ours { case.target_of_whimbrel(broker.target) } else { broker.target };
+                measure::measure(case, target, Some(broker.pid()), settings)
+            });
             match sample {
                 Ok(sample) => drop(series.samples.insert(round, sample)),
                 Err(error) => series.failure = Some(format!("{error:#}")),

@@ -192,6 +192,7 @@ fn run_one(args: &OneArgs) -> Result<bool> {
     }
     let mut clean = true;
     for case in &args.cases {
+        let target = case.target_of_whimbrel(target);
         let sample = measure::measure(*case, target, args.pid, &args.load.settings())?;
         say(line(*case, &sample))?;
         clean &= sample.get(&Metric::Lost).is_none_or(|lost| *lost == 0.0);
