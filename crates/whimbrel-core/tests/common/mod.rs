@@ -252,7 +252,13 @@ impl Rig {
         let mut list = AttributesBuf::new();
         attributes.iter().for_each(|(name, value)| list.push(name, value));
         let event = EventRef { attributes: list.as_attributes(), ..event(topic, payload, Qos::AtMostOnce) };
-        self.input(Input::Publish(Publish { link: Link(link), tag: 0, retain, number: None, event: &event }));
+        self.publish_event(link, &event, retain);
+    }
+
+    /// Publishes an event, with tag 77 if it has an answer.
+    pub fn publish_event(&mut self, link: u32, event: &EventRef<'_>, retain: bool) {
+        let tag = if event.qos == Qos::AtMostOnce { 0 } else { 77 };
+        self.input(Input::Publish(Publish { link: Link(link), tag, retain, number: None, event }));
     }
 
     pub fn publish(&mut self, link: u32, topic: &str, payload: &str, qos: Qos) {
@@ -260,9 +266,7 @@ impl Rig {
     }
 
     pub fn publish_as(&mut self, link: u32, topic: &str, payload: &str, qos: Qos, retain: bool) {
-        let tag = if qos == Qos::AtMostOnce { 0 } else { 77 };
-        let event = event(topic, payload, qos);
-        self.input(Input::Publish(Publish { link: Link(link), tag, retain, number: None, event: &event }));
+        self.publish_event(link, &event(topic, payload, qos), retain);
     }
 
     pub fn settle(&mut self, link: u32, tag: u16, by: Settlement) {

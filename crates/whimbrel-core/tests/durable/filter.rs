@@ -137,13 +137,7 @@ fn one_that_changes_is_named_for_what_it_wanted_and_for_what_it_will() {
     subscribe(&mut world, filter(&low));
     let publish = |world: &mut Logged, payload: &str, importance| {
         let event = whimbrel_event::EventRef { importance, ..event("orders/17", payload, Qos::AtLeastOnce) };
-        world.rig.input(Input::Publish(Publish {
-            link: Link(PUB),
-            tag: 77,
-            retain: false,
-            number: None,
-            event: &event,
-        }));
+        world.rig.publish_event(PUB, &event, false);
     };
     publish(&mut world, "low 1", 1);
     world.rig.input(Input::Subscribe { link: Link(SUB), tag: 1, filters: &[filter(&high)] });

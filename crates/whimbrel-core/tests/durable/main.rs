@@ -214,8 +214,7 @@ fn another_selector_takes_effect_at_a_tick_also_across_a_crash() {
     subscribe(&mut world, Filter { selector: Some(&low), ..plain("t/#", Qos::AtLeastOnce) });
     let important = |world: &mut Logged, payload: &str, importance| {
         let event = whimbrel_event::EventRef { importance, ..event("t/a", payload, Qos::AtLeastOnce) };
-        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event: &event };
-        world.rig.input(Input::Publish(publish));
+        world.rig.publish_event(PUB, &event, false);
     };
     important(&mut world, "low 1", 1);
     important(&mut world, "high 1", 9);
@@ -555,8 +554,7 @@ fn a_position_that_is_written_leaves_a_selector_that_waits_as_it_is() {
     let important = |world: &mut Logged, importance: u8| {
         let payload = importance.to_string();
         let event = whimbrel_event::EventRef { importance, ..event("t/a", &payload, Qos::AtLeastOnce) };
-        let publish = Publish { link: Link(PUB), tag: 77, retain: false, number: None, event: &event };
-        world.rig.input(Input::Publish(publish));
+        world.rig.publish_event(PUB, &event, false);
     };
     subscribe(&mut world, Filter { selector: Some(&selectors[0]), ..plain("t/#", Qos::AtLeastOnce) });
     important(&mut world, 1);

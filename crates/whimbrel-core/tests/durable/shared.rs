@@ -458,13 +458,7 @@ fn members_share_one_selector_also_while_that_waits_to_be_durable() {
     let important = |world: &mut Logged, importance: u8| {
         let payload = importance.to_string();
         let event = whimbrel_event::EventRef { importance, ..event("t/a", &payload, Qos::AtLeastOnce) };
-        world.rig.input(Input::Publish(Publish {
-            link: Link(PUB),
-            tag: 77,
-            retain: false,
-            number: None,
-            event: &event,
-        }));
+        world.rig.publish_event(PUB, &event, false);
         world.settle();
     };
     important(&mut world, 1);
@@ -560,7 +554,7 @@ fn events_that_expire_and_those_that_are_too_large_hold_nothing() {
     publish_all(&mut world, ["first"]);
     let expires = Some(world.rig.now.after(Duration::from_secs(1)));
     let event = whimbrel_event::EventRef { expires, ..event("t/a", "expires", Qos::AtLeastOnce) };
-    world.rig.input(Input::Publish(Publish { link: Link(PUB), tag: 77, retain: false, number: None, event: &event }));
+    world.rig.publish_event(PUB, &event, false);
     world.rig.edges.largest.insert(ONE, 8);
     publish_all(&mut world, ["too large for it", "last"]);
     world.advance(Duration::from_secs(2));
