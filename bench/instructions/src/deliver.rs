@@ -83,7 +83,7 @@ impl Logged {
     }
 }
 
-/// Publishes in so many rounds; returns the number of deliveries.
+/// Publishes in `rounds` rounds; returns the number of deliveries.
 pub fn run(rounds: u64, shape: &Shape) -> u64 {
     let Shape { publishers, subscribers, qos, version, has_log, has_small_cache } = *shape;
     let (qos, version) = (qos as u8, version as u8);

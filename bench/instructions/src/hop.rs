@@ -98,7 +98,7 @@ fn overlay(node: usize) -> OverlayConfig {
     }
 }
 
-/// Sends so many messages; the work of broker `node` (0 to 2) on them is counted. Returns the
+/// Sends `rounds` messages; the work of broker `node` (0 to 2) on them is counted. Returns the
 /// number of deliveries.
 pub fn run(rounds: u64, node: u64) -> u64 {
     let begin = Time::from_nanos(1_767_225_600_000_000_000);

@@ -1,5 +1,7 @@
 //! Counters and gauges of the core.
 
+use whimbrel_event::EventRef;
+
 use crate::cursor::GapReason;
 
 macro_rules! stats {
@@ -206,6 +208,13 @@ impl GapCounts {
 }
 
 impl Stats {
+    /// Counts an event of a client that has got its id.
+    #[inline]
+    pub(crate) fn record_accepted(&mut self, event: &EventRef<'_>) {
+        self.events_accepted += 1;
+        self.payload_bytes_accepted += event.payload.len() as u64;
+    }
+
     /// Counts a gap.
     pub(crate) fn count_gap(&mut self, reason: GapReason) {
         let counter = match reason {

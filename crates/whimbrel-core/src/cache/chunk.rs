@@ -133,15 +133,12 @@ impl Chunk {
         self.bytes.small.len()
     }
 
-    /// The slots that it has had since it began, or was last compacted.
+    /// Whether it takes another slot, with an event of `len` bytes: it has room for these, and has
+    /// had fewer than `slots_max` slots since it began or was last compacted.
     #[inline]
-    pub(super) fn slots_begun(&self) -> usize {
-        self.gone + self.slots.len()
-    }
-
-    /// Whether it has room for an event of this many bytes.
-    pub(super) fn has_room(&self, len: usize) -> bool {
-        len > LARGE || self.bytes.small.capacity() - self.bytes.small.len() >= len
+    pub(super) fn takes(&self, len: usize, slots_max: usize) -> bool {
+        let has_room = len > LARGE || self.bytes.small.capacity() - self.bytes.small.len() >= len;
+        has_room && self.gone + self.slots.len() < slots_max
     }
 
     /// Packs an event behind the others; returns its place and length.

@@ -168,8 +168,8 @@ impl Slots {
         self.bytes += self.cost(len);
         self.events += 1;
         let chunk = match self.chunks.back_mut() {
-            Some(chunk) if chunk.slots_begun() < self.last_slots_max && chunk.has_room(len) => chunk,
-            _ => self.tail(len),
+            Some(chunk) if chunk.takes(len, self.last_slots_max) => chunk,
+            _ => self.begin_chunk(len),
         };
         chunk.classes |= 1 << class;
         chunk.last = serial;
@@ -188,7 +188,10 @@ impl Slots {
             return;
         }
         self.holes += 1;
-        let chunk = self.tail(0);
+        let chunk = match self.chunks.back_mut() {
+            Some(chunk) if chunk.takes(0, self.last_slots_max) => chunk,
+            _ => self.begin_chunk(0),
+        };
         chunk.skip();
         chunk.last = serial;
         chunk
@@ -198,31 +201,24 @@ impl Slots {
         self.tidy(place);
     }
 
-    /// The chunk for the next slot, with room for this many bytes.
-    fn tail(&mut self, len: usize) -> &mut Chunk {
-        let slots = (self.events as usize / PARTS).clamp(CHUNK_MIN, CHUNK);
-        let (open, width) = (self.last_slots_max, &mut self.width);
-        let is_full = |chunk: &mut Chunk| {
-            let is_full = chunk.slots_begun() >= open || !chunk.has_room(len);
-            if is_full {
-                chunk.close();
-                *width = chunk.slots.len().max(*width);
-            }
-            is_full
-        };
-        if self.chunks.back_mut().is_none_or(is_full) {
-            self.last_slots_max = slots;
-            let events = self.events.max(1);
-            let mean = (self.bytes.saturating_sub(self.events * self.charge.place) / events) as usize;
-            let part = BLOCK.min(self.bytes as usize / PARTS).min(mean * slots);
-            self.chunks.push_back(Chunk::new(block(part.max(len)).min(BLOCK), self.spare.take()));
-            self.begun += 1;
-            if self.begun > self.chunks.len() {
-                self.begun = 0;
-                self.width = self.chunks.iter().map(|chunk| chunk.slots.len()).max().unwrap_or(0);
-            }
+    /// Closes the last chunk and begins another, with room for this many bytes.
+    fn begin_chunk(&mut self, len: usize) -> &mut Chunk {
+        if let Some(full) = self.chunks.back_mut() {
+            full.close();
+            self.width = self.width.max(full.slots.len());
         }
-        self.chunks.back_mut().expect("there is one now")
+        let slots = (self.events as usize / PARTS).clamp(CHUNK_MIN, CHUNK);
+        self.last_slots_max = slots;
+        let events = self.events.max(1);
+        let mean = (self.bytes.saturating_sub(self.events * self.charge.place) / events) as usize;
+        let part = BLOCK.min(self.bytes as usize / PARTS).min(mean * slots);
+        self.chunks.push_back(Chunk::new(block(part.max(len)).min(BLOCK), self.spare.take()));
+        self.begun += 1;
+        if self.begun > self.chunks.len() {
+            self.begun = 0;
+            self.width = self.chunks.iter().map(|chunk| chunk.slots.len()).max().unwrap_or(0);
+        }
+        self.chunks.back_mut().expect("it has just begun")
     }
 
     /// Removes an event that exists; it leaves a hole.

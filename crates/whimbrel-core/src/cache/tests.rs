@@ -27,7 +27,7 @@ fn held(cache: &Cache) -> u64 {
     cache.partitions.iter().map(|partition| partition.slots.held()).sum()
 }
 
-/// As above, with so many events that something forgotten for each would show.
+/// As below, with enough events for a few bytes that each leaves behind to show.
 #[test]
 fn few_large_events_leave_no_room_behind_however_many_have_come() {
     const BYTES: u64 = 1 << 20;

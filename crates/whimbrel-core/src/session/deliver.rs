@@ -307,12 +307,6 @@ impl Sessions {
         true
     }
 
-    /// As [`Session::acknowledge_plain`].
-    #[inline]
-    pub(crate) fn acknowledge_plain(&mut self, index: u32, tag: u16) -> bool {
-        self.get_mut(index).acknowledge_plain(tag)
-    }
-
     fn enqueue(&mut self, to: u32, entry: Queued) {
         let Sessions { slots, limits, stats, overflowed, now, .. } = self;
         let session = slots[to as usize].as_mut().expect("routes lead to sessions");
@@ -437,7 +431,7 @@ impl Session {
     /// Ends a delivery that its client has acknowledged, if that is all there is to do. False
     /// otherwise; then nothing has happened.
     #[inline]
-    pub(super) fn acknowledge_plain(&mut self, tag: u16) -> bool {
+    pub(crate) fn acknowledge_plain(&mut self, tag: u16) -> bool {
         let waits = !self.has_nothing_to_send() || !self.follow.lagging.is_empty() || !self.groups.is_empty();
         !waits && self.inflight.acknowledge_oldest(tag)
     }

@@ -104,7 +104,7 @@ impl Broker {
     pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut dyn Output) {
         let index = self.sessions.of(link);
         let may_be_plain = by == Settlement::Acknowledged && self.has_plain_way && !self.retained.replays.has(index);
-        if may_be_plain && self.sessions.acknowledge_plain(index, tag) {
+        if may_be_plain && self.sessions.get_mut(index).acknowledge_plain(tag) {
             return self.record_moved(index);
         }
         let session = self.sessions.get_mut(index);

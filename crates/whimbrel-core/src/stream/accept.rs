@@ -11,8 +11,9 @@ use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased, WILL_AGAIN};
+use crate::stats::Stats;
 use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Persistence, Recipient, SessionNo, Wait};
-use crate::stream::AHEAD_MAX;
+use crate::stream::{AHEAD_MAX, Streams};
 
 /// Answers to one client that may wait to be durable. Above, the client is not read for
 /// [`UNANSWERED_PAUSE`], so that it alone does not hold up all others.
@@ -97,10 +98,7 @@ impl Broker {
         let result = match result {
             Ok(taken) => {
                 self.record_published(from, event.reliability, number.is_some() || qos == Qos::ExactlyOnce);
-                if let Some(ahead) = self.streams.own.ahead(now) {
-                    self.sessions.stats.publishers_held += 1;
-                    out.hold(link, ahead - AHEAD_MAX);
-                }
+                hold_if_ahead(&self.streams.own, &mut self.sessions.stats, now, link, out);
                 let AcceptOutcome { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
                     let batch = if matched.is_none() { self.store.commit_queue.last() } else { BatchNo(0) };
@@ -235,8 +233,7 @@ impl Broker {
             self.retained.record_assigned(id.tick);
         }
         if from != EventOrigin::Broker {
-            self.sessions.stats.events_accepted += 1;
-            self.sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+            self.sessions.stats.record_accepted(event);
         }
         let mut publication = Publication::new(AcceptedEvent { id, accepted: now, clock_offset: 0, event: *event }, 0);
         if !is_logged {
@@ -441,6 +438,16 @@ impl Broker {
             let (qos, result) = (held.event.qos(), Accepted::Routed { matched });
             tell(whom.link, Answer::Accepted { tag, qos, result }, out);
         }
+    }
+}
+
+/// Has the edge take nothing from a publisher for a while, if the own streams have run ahead of the
+/// clock.
+#[inline]
+pub(super) fn hold_if_ahead(own: &Streams, stats: &mut Stats, now: Time, link: Link, out: &mut dyn Output) {
+    if let Some(ahead) = own.ahead(now) {
+        stats.publishers_held += 1;
+        out.hold(link, ahead - AHEAD_MAX);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::route::{RouteAt, Target, TargetKind, TopicInterest};
 use crate::session::{Publication, Sessions};
 use crate::shared::Groups;
 use crate::store::Disk;
-use crate::stream::AHEAD_MAX;
+use crate::stream::accept::hold_if_ahead;
 
 impl Broker {
     /// Accepts and passes an event that needs nothing special, as most do: [`Broker::publish`]
@@ -35,8 +35,7 @@ impl Broker {
         let Some(targets) = router.plain_targets(event.topic, may_be_logged) else { return false };
         let Some((id, after)) = streams.own.assign_passing(binding, event.reliability, now) else { return false };
         sessions.stats.events_plain += 1;
-        sessions.stats.events_accepted += 1;
-        sessions.stats.payload_bytes_accepted += event.payload.len() as u64;
+        sessions.stats.record_accepted(event);
         *serial += 1;
         let headers = Headers { retain: false, ..event.headers };
         let event = EventRef { publisher, headers, ..*event };
@@ -55,10 +54,7 @@ impl Broker {
         let matched = !targets.is_empty();
         sessions.stats.events_unwanted += u64::from(!matched);
         cache.write(*serial, cache.plan().partitions.len(), &publication.accepted, now);
-        if let Some(ahead) = streams.own.ahead(now) {
-            sessions.stats.publishers_held += 1;
-            out.hold(link, ahead - AHEAD_MAX);
-        }
+        hold_if_ahead(&streams.own, &mut sessions.stats, now, link, out);
         if qos != Qos::AtMostOnce {
             out.accepted(link, tag, qos, Accepted::Routed { matched });
         }

@@ -1,4 +1,4 @@
-//! The plain way: the same outputs as by the general one, whatever happens.
+//! The plain way: the same outputs as by the general one, over random inputs.
 
 use core::time::Duration;
 

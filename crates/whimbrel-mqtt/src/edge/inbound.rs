@@ -72,8 +72,7 @@ impl MqttBroker {
     #[inline]
     fn publish_bare(&mut self, now: Time, id: u32, frame: &Frame<'_>, out: &mut impl Output) -> bool {
         let MqttBroker { core, edge } = self;
-        let conn = &edge.conns[id as usize];
-        let version = conn.version;
+        let version = edge.conns[id as usize].version;
         let Some(packet) = BarePublish::read(version, frame) else { return false };
         if !edge.has_plain_way || packet.qos == Qos::ExactlyOnce || packet.topic.first() == Some(&b'$') {
             return false;
@@ -81,8 +80,9 @@ impl MqttBroker {
         // Lent while the core borrows the edge.
         let mut remembered = core::mem::take(&mut edge.last_topic);
         let is_remembered = remembered.as_bytes() == packet.topic;
-        let topic = if is_remembered { Ok(&*remembered) } else { topic_name(packet.topic) };
-        let is_published = topic.is_ok_and(|topic| {
+        let checked = if is_remembered { None } else { topic_name(packet.topic).ok() };
+        let topic = checked.or(is_remembered.then_some(&*remembered));
+        let is_published = topic.is_some_and(|topic| {
             let event = EventRef::new(topic, packet.payload, packet.qos);
             if edge.may_publish(id, &event).is_err() {
                 return false;
@@ -94,9 +94,9 @@ impl MqttBroker {
             core.handle(now, CoreInput::Publish(input), &mut Outbound { edge, driver: out, now, passing });
             true
         });
-        if !is_remembered && is_published && packet.topic.len() <= REMEMBERED_MAX {
+        if let Some(checked) = checked.filter(|checked| is_published && checked.len() <= REMEMBERED_MAX) {
             remembered.clear();
-            remembered.push_str(core::str::from_utf8(packet.topic).unwrap_or_default());
+            remembered.push_str(checked);
         }
         self.edge.last_topic = remembered;
         is_published
