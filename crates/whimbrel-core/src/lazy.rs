@@ -19,6 +19,22 @@ impl<T> Default for Lazy<T> {
 }
 
 impl<T> Lazy<T> {
+    /// A value at rest.
+    pub(crate) const fn new() -> Self {
+        Lazy(None)
+    }
+
+    /// Whether the value is not in use.
+    #[inline]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The value, if it is in use: for changes that matter to such a value only.
+    pub(crate) fn in_use(&mut self) -> Option<&mut T> {
+        self.0.as_deref_mut()
+    }
+
     /// Gives the memory back: the value is as if it never had been in use.
     pub(crate) fn rest(&mut self) {
         self.0 = None;

@@ -178,7 +178,7 @@ impl Net {
             routes: Routes::new(host),
             watch: Watch::default(),
             timers,
-            own_interest: OwnInterest::new(host, incarnation, is_restored),
+            own_interest: OwnInterest::new(host, incarnation, is_restored.then_some(now)),
             interests: Interests::default(),
             traffic: FrameBuffers::default(),
             stats: NetStats::default(),

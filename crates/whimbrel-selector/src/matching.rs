@@ -167,6 +167,11 @@ impl<K: Copy + Ord> MatchIndex<K> {
         }
     }
 
+    /// The canonical text of the selector at `place`, if there is one.
+    pub fn selector_text(&self, place: Place) -> Option<&str> {
+        place.0.map(|selector| self.content.text(selector))
+    }
+
     /// Whether the selector at `place`, if any, is true for `subject`; true without selector.
     pub fn is_selected(&mut self, place: Place, subject: &dyn Subject) -> bool {
         place.0.is_none_or(|selector| self.content.is_true(selector, subject))

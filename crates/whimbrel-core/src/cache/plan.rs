@@ -143,13 +143,28 @@ pub(crate) fn all_content(wide: Option<&Selector>, narrow: Option<&Selector>) ->
     }
 }
 
-/// A set of partitions, by their numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct PartitionSet([u64; PARTITIONS_MAX / 64]);
+/// Words of a [`PartitionSet`], a bit for each partition.
+const WORDS: usize = PARTITIONS_MAX / 64;
+
+/// A set of partitions, by their numbers. Takes memory on the heap only with numbers beyond 63.
+#[derive(Clone, Debug, Default)]
+pub struct PartitionSet {
+    first: u64,
+    others: Option<Box<[u64; WORDS - 1]>>,
+}
 
 impl PartitionSet {
     /// The empty set.
-    pub const EMPTY: PartitionSet = PartitionSet([0; PARTITIONS_MAX / 64]);
+    pub const EMPTY: PartitionSet = PartitionSet { first: 0, others: None };
+
+    fn words(&self) -> [u64; WORDS] {
+        let others = self.others.as_deref().unwrap_or(&[0; WORDS - 1]);
+        core::array::from_fn(|at| if at == 0 { self.first } else { others[at - 1] })
+    }
+
+    fn word_mut(&mut self, at: usize) -> &mut u64 {
+        if at == 0 { &mut self.first } else { &mut self.others.get_or_insert_default()[at - 1] }
+    }
 
     /// The first `count` partitions.
     ///
@@ -164,33 +179,34 @@ impl PartitionSet {
     /// # Panics
     /// When its number is not below [`PARTITIONS_MAX`].
     pub fn insert(&mut self, partition: usize) {
-        self.0[partition / 64] |= 1 << (partition % 64);
+        *self.word_mut(partition / 64) |= 1 << (partition % 64);
     }
 
     /// Removes a partition.
     pub fn remove(&mut self, partition: usize) {
-        self.0[partition / 64] &= !(1 << (partition % 64));
+        if self.contains(partition) {
+            *self.word_mut(partition / 64) &= !(1 << (partition % 64));
+        }
     }
 
     /// Whether a partition is in the set.
     pub fn contains(&self, partition: usize) -> bool {
-        self.0[partition / 64] & (1 << (partition % 64)) != 0
+        self.words()[partition / 64] & (1 << (partition % 64)) != 0
     }
 
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
-        *self == PartitionSet::EMPTY
+        self.words() == [0; WORDS]
     }
 
     /// The number of partitions in the set.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+        self.words().iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// The partitions in the set, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> {
-        let words = self.0;
-        words.into_iter().enumerate().flat_map(|(place, mut word)| {
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        self.words().into_iter().enumerate().flat_map(|(place, mut word)| {
             core::iter::from_fn(move || {
                 let bit = (word != 0).then(|| word.trailing_zeros() as usize)?;
                 word &= word - 1;
@@ -199,6 +215,14 @@ impl PartitionSet {
         })
     }
 }
+
+impl PartialEq for PartitionSet {
+    fn eq(&self, other: &Self) -> bool {
+        self.words() == other.words()
+    }
+}
+
+impl Eq for PartitionSet {}
 
 impl FromIterator<usize> for PartitionSet {
     fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {

@@ -99,7 +99,7 @@ impl Cache {
         let mut estates = Vec::new();
         for (number, partition) in old.into_iter().enumerate() {
             let others = heirs.iter().enumerate().filter(|(other, _)| *other != number);
-            let sole = Some(heirs[number]).filter(|own| own.len() == 1).and_then(|own| own.iter().next());
+            let sole = Some(&heirs[number]).filter(|own| own.len() == 1).and_then(|own| own.iter().next());
             match sole.filter(|heir| !others.into_iter().any(|(_, set)| set.contains(*heir))) {
                 Some(heir) => {
                     let mut around = Around { now, random: &mut self.random, outages: &mut self.outages };
@@ -123,7 +123,7 @@ impl Cache {
         }
         let chunks: Vec<_> = slots.into_chunks().collect();
         let (slots, bytes) = (VecDeque::new(), ChunkBytes::default());
-        Estate { chunks: chunks.into_iter(), slots, bytes, heirs: *heirs }
+        Estate { chunks: chunks.into_iter(), slots, bytes, heirs: heirs.clone() }
     }
 
     /// Writes the events of ended partitions into the new ones, in the order of their serials.
@@ -149,7 +149,7 @@ impl Cache {
 
     /// The turn of an estate: the serial of its next event.
     fn turn(&mut self, estate: &mut Estate, place: usize) -> Option<Reverse<(u64, usize)>> {
-        let heirs = estate.heirs;
+        let heirs = estate.heirs.clone();
         let missing = |pubend, to| heirs.iter().for_each(|heir| self.partitions[heir].slots.miss(pubend, to));
         estate.next(missing).map(|serial| Reverse((serial, place)))
     }

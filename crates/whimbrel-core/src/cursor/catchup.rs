@@ -75,7 +75,7 @@ impl Broker {
             is_durable
                 && (streams.own_reliable(pubend).is_some() || remote.has(pubend) && !streams.has_ended_in(pubend))
         };
-        let (from, partitions) = (catch_up.next, cursor.partitions);
+        let (from, partitions) = (catch_up.next, cursor.partitions.clone());
         let whose = (streams.logged().host(), is_alone);
         let mut reader =
             CursorReader::new(now, whose, (cursor, &mut catch_up), (router, copies, sessions, streams), out);

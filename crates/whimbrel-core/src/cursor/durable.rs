@@ -152,6 +152,20 @@ impl Durable {
         before - self.rare.old.len()
     }
 
+    /// Records a wanted event that is passed, of an own reliable stream or another one; returns
+    /// whether the stream's log counts for the subscription.
+    #[inline]
+    pub(crate) fn record_newest(&mut self, id: EventId, is_own: bool) -> bool {
+        if let Some(newest) = self.newest.get_mut(usize::from(id.pubend.index())).filter(|_| is_own) {
+            *newest = id.tick.max(*newest);
+        }
+        let counts = self.remote.since.has(id.pubend);
+        if counts {
+            self.remote.newest.advance(id.pubend, id.tick);
+        }
+        is_own || counts
+    }
+
     /// Whether it is unknown yet since when the present selector counts in another broker's stream.
     pub(crate) fn awaits_selector(&self, pubend: PubendId) -> bool {
         self.rare.old.iter().any(|old| !old.remote.has(pubend))
@@ -181,24 +195,5 @@ impl Cursor {
             }
         }
         None
-    }
-
-    /// Records a wanted event of another broker that is passed; returns whether that broker's log
-    /// counts for the subscription.
-    pub(crate) fn record_newest_remote(&mut self, id: EventId) -> bool {
-        let Some(durable) = self.durable.as_deref_mut().filter(|durable| durable.remote.since.has(id.pubend)) else {
-            return false;
-        };
-        durable.remote.newest.advance(id.pubend, id.tick);
-        true
-    }
-
-    /// Records a wanted event that is passed.
-    pub(crate) fn record_newest(&mut self, id: EventId) {
-        if let Some(durable) = &mut self.durable
-            && let Some(newest) = durable.newest.get_mut(usize::from(id.pubend.index()))
-        {
-            *newest = id.tick.max(*newest);
-        }
     }
 }

@@ -162,6 +162,16 @@ impl Cursor {
         self.without != Publisher::UNKNOWN && self.without == publisher
     }
 
+    /// Whether nothing keeps it from an event of an own stream, and the acknowledgement of such an
+    /// event moves its position alone: it is caught up, and in no stream is it ahead, unsettled or
+    /// detached, or has its client an event beyond its position.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        let is_alike = |durable: &Durable| durable.remote.detached.is_empty() && durable.rare.beyond.is_empty();
+        let stands_at_one_place = self.ahead.is_empty() && self.unsettled.is_empty();
+        self.catch_up.is_none() && stands_at_one_place && self.durable.as_deref().is_none_or(is_alike)
+    }
+
     /// Whether the cursor had an event at another broker, before it came here.
     pub(crate) fn has_had(&mut self, id: EventId) -> bool {
         if self.ahead.is_empty() {
@@ -208,7 +218,8 @@ impl Cursor {
 
     /// A gap was told: it is not read once its stream is settled, or attached again.
     pub(crate) fn record_told(&mut self, gap: Gap) {
-        let detached = self.durable.as_deref_mut().map(|durable| &mut durable.remote.detached);
+        let remote = self.durable.as_deref_mut().and_then(|durable| durable.remote.in_use());
+        let detached = remote.map(|remote| &mut remote.detached);
         for waiting in [Some(&mut self.unsettled), detached].into_iter().flatten() {
             if waiting.has(gap.pubend) && gap.from <= waiting.get(gap.pubend) {
                 waiting.advance(gap.pubend, gap.to);
@@ -348,6 +359,21 @@ impl Cursors {
         if durable.is_some_and(|durable| !core::mem::replace(&mut durable.dirty, true)) {
             self.dirty.push_back(id);
         }
+    }
+
+    /// Records that an event is passed which a cursor wants, of an own reliable stream or another
+    /// one. Returns the cursor.
+    #[inline]
+    pub(crate) fn record_passed(&mut self, id: u32, event: EventId, is_own: bool) -> &mut Cursor {
+        let Cursors { slots, dirty, .. } = self;
+        let cursor = slots[id as usize].as_mut().expect("a cursor in use");
+        if let Some(durable) = cursor.durable.as_deref_mut()
+            && durable.record_newest(event, is_own)
+            && !core::mem::replace(&mut durable.dirty, true)
+        {
+            dirty.push_back(id);
+        }
+        cursor
     }
 
     /// Whether a position may have moved since it was written.

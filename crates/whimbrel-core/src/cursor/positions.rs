@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use whimbrel_event::{PubendId, Tick};
 
+use crate::lazy::{Lazy, at_rest};
+
 type PositionEntry = (PubendId, Tick);
 
 /// A common part of positions, ascending by pubend.
@@ -25,13 +27,20 @@ struct Shared {
     gone: Vec<PubendId>,
 }
 
-/// Ticks per pubend, ascending by pubend. A pubend that is missing stands at its birth.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Positions {
+/// Ticks per pubend, ascending by pubend. A pubend that is missing stands at its birth. Without
+/// positions it takes the place of a pointer: most cursors have none of most kinds.
+#[derive(Debug, Default)]
+pub(crate) struct Positions(Lazy<PositionSet>);
+
+/// The parts of positions.
+#[derive(Debug, Default)]
+struct PositionSet {
     /// All positions, or those that differ from the common part.
     entries: Vec<PositionEntry>,
     shared: Option<Box<Shared>>,
 }
+
+at_rest!(PositionSet, PositionSet { entries: Vec::new(), shared: None });
 
 impl Shared {
     fn find(&self, pubend: PubendId) -> Option<Tick> {
@@ -50,39 +59,49 @@ impl Shared {
 impl Positions {
     /// No positions.
     pub(crate) const fn new() -> Self {
-        Positions { entries: Vec::new(), shared: None }
+        Positions(Lazy::new())
     }
 
+    fn of(entries: Vec<PositionEntry>, shared: Option<Box<Shared>>) -> Self {
+        let mut positions = Positions::new();
+        if !entries.is_empty() || shared.is_some() {
+            *positions.0 = PositionSet { entries, shared };
+        }
+        positions
+    }
+
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // A common part is never completely gone.
-        self.entries.is_empty() && self.shared.is_none()
+        // A common part is never completely gone, and a set without entries is not in use.
+        self.0.is_at_rest()
     }
 
     /// The number of positions that differ from the common part.
     pub(crate) fn differing(&self) -> usize {
-        self.entries.len() + self.shared.as_deref().map_or(0, |shared| shared.gone.len())
+        self.0.entries.len() + self.0.shared.as_deref().map_or(0, |shared| shared.gone.len())
     }
 
     /// The one tick of all positions in the common part, if it is one.
     pub(crate) fn common_tick(&self) -> Option<Tick> {
-        self.shared.as_deref().and_then(|shared| shared.at)
+        self.0.shared.as_deref().and_then(|shared| shared.at)
     }
 
     /// The common part.
     pub(crate) fn common(&self) -> Option<&Common> {
-        self.shared.as_deref().map(|shared| &shared.base)
+        self.0.shared.as_deref().map(|shared| &shared.base)
     }
 
-    /// Bytes on the heap, without the common part.
+    /// Bytes of what is stored for single positions, without the common part.
     pub(crate) fn bytes(&self) -> usize {
         let of_shared = |shared: &Shared| size_of::<Shared>() + shared.gone.capacity() * size_of::<PubendId>();
-        self.entries.capacity() * size_of::<PositionEntry>() + self.shared.as_deref().map_or(0, of_shared)
+        self.0.entries.capacity() * size_of::<PositionEntry>() + self.0.shared.as_deref().map_or(0, of_shared)
     }
 
     fn find(&self, pubend: PubendId) -> Option<Tick> {
-        match self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
-            Ok(at) => Some(self.entries[at].1),
-            Err(_) => self.shared.as_deref()?.find(pubend),
+        let PositionSet { entries, shared } = &*self.0;
+        match entries.binary_search_by_key(&pubend, |entry| entry.0) {
+            Ok(at) => Some(entries[at].1),
+            Err(_) => shared.as_deref()?.find(pubend),
         }
     }
 
@@ -91,21 +110,23 @@ impl Positions {
     }
 
     /// Whether a pubend has a position.
+    #[inline]
     pub(crate) fn has(&self, pubend: PubendId) -> bool {
-        self.find(pubend).is_some()
+        !self.is_empty() && self.find(pubend).is_some()
     }
 
     pub(crate) fn set(&mut self, pubend: PubendId, tick: Tick) {
-        match self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
-            Ok(at) => self.entries[at].1 = tick,
+        let PositionSet { entries, shared } = &mut *self.0;
+        match entries.binary_search_by_key(&pubend, |entry| entry.0) {
+            Ok(at) => entries[at].1 = tick,
             Err(at) => {
-                if let Some(shared) = self.shared.as_deref_mut() {
+                if let Some(shared) = shared.as_deref_mut() {
                     if shared.find(pubend) == Some(tick) {
                         return;
                     }
                     shared.give_back(pubend);
                 }
-                self.entries.insert(at, (pubend, tick));
+                entries.insert(at, (pubend, tick));
             }
         }
     }
@@ -118,10 +139,11 @@ impl Positions {
     }
 
     pub(crate) fn remove(&mut self, pubend: PubendId) {
-        if let Ok(at) = self.entries.binary_search_by_key(&pubend, |entry| entry.0) {
-            self.entries.remove(at);
+        let Some(PositionSet { entries, shared }) = self.0.in_use() else { return };
+        if let Ok(at) = entries.binary_search_by_key(&pubend, |entry| entry.0) {
+            entries.remove(at);
         }
-        if let Some(shared) = self.shared.as_deref_mut()
+        if let Some(shared) = shared.as_deref_mut()
             && shared.find(pubend).is_some()
             && let Err(at) = shared.gone.binary_search(&pubend)
         {
@@ -131,8 +153,9 @@ impl Positions {
     }
 
     pub(crate) fn retain(&mut self, is_kept: impl Fn(PubendId) -> bool) {
-        self.entries.retain(|entry| is_kept(entry.0));
-        if let Some(shared) = self.shared.as_deref_mut() {
+        let Some(PositionSet { entries, shared }) = self.0.in_use() else { return };
+        entries.retain(|entry| is_kept(entry.0));
+        if let Some(shared) = shared.as_deref_mut() {
             let Shared { base, gone, .. } = shared;
             let is_gone = |pubend: &PubendId| !is_kept(*pubend) || gone.binary_search(pubend).is_ok();
             *gone = base.iter().map(|entry| entry.0).filter(is_gone).collect();
@@ -142,11 +165,15 @@ impl Positions {
 
     /// Frees memory that is not in use.
     fn tidy(&mut self) {
-        if self.shared.as_deref().is_some_and(|shared| shared.gone.len() == shared.base.len()) {
-            self.shared = None;
+        let Some(PositionSet { entries, shared }) = self.0.in_use() else { return };
+        if shared.as_deref().is_some_and(|shared| shared.gone.len() == shared.base.len()) {
+            *shared = None;
         }
-        if self.entries.capacity() > 2 * self.entries.len() + COMMON_MIN {
-            self.entries.shrink_to_fit();
+        if entries.is_empty() && shared.is_none() {
+            return self.0.rest();
+        }
+        if entries.capacity() > 2 * entries.len() + COMMON_MIN {
+            entries.shrink_to_fit();
         }
     }
 
@@ -157,9 +184,9 @@ impl Positions {
     }
 
     pub(crate) fn iter(&self) -> Iter<'_> {
-        let shared = self.shared.as_deref();
+        let shared = self.0.shared.as_deref();
         let (base, gone) = shared.map_or((&[][..], &[][..]), |shared| (&*shared.base, &*shared.gone));
-        Iter { own: &self.entries, base, at: shared.and_then(|shared| shared.at), gone }
+        Iter { own: &self.0.entries, base, at: shared.and_then(|shared| shared.at), gone }
     }
 
     /// Makes `base` the common part, with `at` as the tick of all its streams if there is one, if
@@ -183,8 +210,7 @@ impl Positions {
         }
         entries.shrink_to_fit();
         gone.shrink_to_fit();
-        self.entries = entries;
-        self.shared = Some(Box::new(Shared { base: base.clone(), at, gone }));
+        *self = Positions::of(entries, Some(Box::new(Shared { base: base.clone(), at, gone })));
         true
     }
 
@@ -205,6 +231,12 @@ impl Positions {
         if !self.share(last, Some(*tick)) {
             self.share(last, None);
         }
+    }
+}
+
+impl Clone for Positions {
+    fn clone(&self) -> Self {
+        Positions::of(self.0.entries.clone(), self.0.shared.clone())
     }
 }
 
@@ -255,7 +287,7 @@ impl FromIterator<PositionEntry> for Positions {
         let mut entries: Vec<_> = all.into_iter().collect();
         entries.sort_unstable();
         entries.dedup_by_key(|entry| entry.0);
-        Positions { entries, shared: None }
+        Positions::of(entries, None)
     }
 }
 

@@ -266,7 +266,8 @@ impl Broker {
             }
         }
         let Broker { streams, cursors, .. } = self;
-        let mut remote = cursor.and_then(|cursor| cursors.durable_mut(cursor)).map(|durable| &mut durable.remote);
+        let mut remote =
+            cursor.and_then(|cursor| cursors.durable_mut(cursor)).and_then(|durable| durable.remote.in_use());
         for (pubend, parts) in streams.lost() {
             let counts = |remote: &RemoteLogs| remote.since.has(pubend) && !streams.has_ended_in(pubend);
             let mut remote = remote.as_deref_mut().filter(|remote| counts(remote));

@@ -77,18 +77,14 @@ impl Broker {
         assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
         let incarnation = incarnation_of(self.streams.own.host(), self.streams.own.farthest().0.max(now.as_nanos()));
         let identity = identity_of(&self.streams, self.sessions.limits.deployment, incarnation);
-        self.router.watch();
         let moves_sessions = config.moves_sessions;
-        let net = Net::new(now, identity, self.router.has_changes(), config.of_net());
+        let net = Net::new(now, identity, self.router.len() > 0, config.of_net());
         let net = self.faults.built_into(net);
         self.overlay = Overlay { faults: self.faults, ..Overlay::new(net, moves_sessions) };
-        self.router.record_buffer(&[], &self.buffer);
         self.store.remote_reads.number_from(incarnation);
         self.restore_known();
         self.restore_previous();
         self.restore_publishers(now);
-        self.await_all_grants();
-        self.collect_own_interest(now);
         self.open_shares(now);
     }
 
@@ -156,6 +152,7 @@ impl Broker {
     fn on_net_event(&mut self, now: Time, event: NetEvent<'_>, out: &mut dyn Output) {
         match event {
             NetEvent::LinkUp { link, hello, was_known } => {
+                self.begin_interest(now);
                 let pubends = (hello.reliable, hello.best_effort);
                 self.follow_host(now, (hello.host, hello.name, was_known), (pubends, hello.birth), out);
                 self.tell_previous(now, link, &hello, out);

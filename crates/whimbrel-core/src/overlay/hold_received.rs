@@ -133,15 +133,20 @@ impl Broker {
     /// that.
     pub(crate) fn await_grants(&mut self, cursor: u32) {
         let Some(number) = self.cursors.durable(cursor).map(|durable| durable.number) else { return };
-        if !self.overlay.is_open() {
-            return;
+        if self.router.is_watched() {
+            self.overlay.logs.received.await_one(cursor, number);
         }
-        self.overlay.logs.received.await_one(cursor, number);
     }
 
-    /// Lets all durable subscriptions count on other brokers' logs when these have granted that.
-    /// Called when the overlay is opened.
-    pub(super) fn await_all_grants(&mut self) {
+    /// Begins the own interest with all subscriptions; durable ones count on other brokers' logs
+    /// when these have granted that. Done when the first link comes up: a broker that stays alone
+    /// has nobody to tell, and need not keep it. Takes n log n in the number of subscriptions, once.
+    pub(super) fn begin_interest(&mut self, now: Time) {
+        if self.router.is_watched() {
+            return;
+        }
+        self.router.watch(self.groups.indexed());
+        self.router.record_buffer(&[], &self.buffer);
         for cursor in self.cursors.ids() {
             self.await_grants(cursor);
             let of_cursor = self.cursors.get(cursor);
@@ -149,12 +154,10 @@ impl Broker {
             // Their earlier selectors stay in the interest until the events for them have been
             // delivered.
             let text = &self.router.get(of_cursor.subscription).text.clone();
-            durable
-                .rare
-                .old
-                .iter()
-                .for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
+            let old = durable.rare.old.iter();
+            old.for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
         }
+        self.collect_own_interest(now);
     }
 
     /// Lets durable subscriptions count on the log of a new broker when it has granted that. The

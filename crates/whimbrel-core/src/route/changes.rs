@@ -5,27 +5,36 @@ use whimbrel_net::interest::own::InterestChange;
 use whimbrel_selector::{Selector, SharedFilter, TopicFilter};
 
 use super::Router;
-use super::target::{GROUP_BIT, MARKS, PARTITION_BIT};
+use super::target::{GROUP_BIT, IndexSpot, MARKS, PARTITION_BIT};
 use crate::caching::CacheInterest;
 use crate::store::DurableNo;
-use crate::subscription::remembered;
+use crate::subscription::{SubscriptionSpec, remembered};
 
 /// Marks former selectors' interests of durable subscriptions, by their numbers, in the changes.
 const OLD: u64 = 1 << 32;
 
 impl Router {
     /// Has [`Router::take_changes`] tell the subscriptions that begin and end from now on,
-    /// beginning with those that exist.
-    pub(crate) fn watch(&mut self) {
-        let mut changes = Vec::new();
-        for (id, known) in (0..).zip(&self.subscriptions) {
-            let Some(known) = known.as_ref().filter(|known| known.spot.is_some()) else { continue };
-            let filter = SharedFilter::checked(&known.text).filter.as_str().into();
-            let selector = known.selector.as_deref().map(remembered);
-            let (durable, replier) = (known.spec.is_durable(), known.spec.is_replier);
-            changes.push(InterestChange::Added(id, AddedInterest { filter, selector, durable, replier }));
-        }
+    /// beginning with those that exist: all in the index, the shared ones among them (`groups`).
+    pub(crate) fn watch<'a>(&mut self, groups: impl Iterator<Item = (u32, &'a str, IndexSpot)>) {
+        let told = |key: u32, text: &str, spot: IndexSpot, spec: Option<&SubscriptionSpec>| {
+            let filter = SharedFilter::checked(text).filter.as_str().into();
+            let selector = self.index.selector_text(spot.place).map(remembered);
+            let durable = spec.is_some_and(SubscriptionSpec::is_durable);
+            let replier = spec.is_some_and(|spec| spec.is_replier);
+            InterestChange::Added(u64::from(key), AddedInterest { filter, selector, durable, replier })
+        };
+        let all = (0..).zip(&self.subscriptions);
+        let indexed = all.filter_map(|(id, known)| known.as_ref().and_then(|known| Some((id, known, known.spot?))));
+        let mut changes: Vec<_> =
+            indexed.map(|(id, known, spot)| told(id, &known.text, spot, Some(&known.spec))).collect();
+        changes.extend(groups.map(|(id, text, spot)| told(id | GROUP_BIT, text, spot, None)));
         self.changes = Some(changes);
+    }
+
+    /// Whether subscriptions that begin and end are told: other brokers are to know of them.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.changes.is_some()
     }
 
     /// Keeps the interest under a durable subscription's former selector, until it has got the

@@ -428,12 +428,13 @@ impl Session {
         waiting == 0 && self.inflight.is_resent() && self.inflight.stale_count() == 0
     }
 
-    /// Ends a delivery that its client has acknowledged, if that is all there is to do. False
-    /// otherwise; then nothing has happened.
+    /// Ends a delivery that its client has acknowledged, if that is all there is to do, but for the
+    /// position of its cursor; `is_plain` tells whether a cursor is so too. Returns the cursor, or
+    /// [`NO_CURSOR`]; `None` otherwise, and then nothing has happened.
     #[inline]
-    pub(crate) fn acknowledge_plain(&mut self, tag: u16) -> bool {
+    pub(crate) fn acknowledge_plain(&mut self, tag: u16, is_plain: impl FnOnce(u32, EventId) -> bool) -> Option<u32> {
         let waits = !self.has_nothing_to_send() || !self.follow.lagging.is_empty() || !self.groups.is_empty();
-        !waits && self.inflight.acknowledge_oldest(tag)
+        if waits { None } else { self.inflight.acknowledge_oldest(tag, is_plain) }
     }
 
     /// Takes out the waiting delivery that goes next, if the window takes it: from both queues in

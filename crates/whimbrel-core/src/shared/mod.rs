@@ -191,6 +191,12 @@ impl Groups {
         &mut self.group(id).spot
     }
 
+    /// Those that stand in the index themselves, with their texts and spots.
+    pub(crate) fn indexed(&self) -> impl Iterator<Item = (u32, &str, IndexSpot)> {
+        let all = self.ids().map(|id| (id, self.get(id)));
+        all.filter_map(|(id, group)| Some((id, &*group.text, group.spot?)))
+    }
+
     /// The selector of a shared subscription.
     pub(crate) fn selector(&self, id: u32) -> Option<&Selector> {
         self.get(id).selector.as_ref()

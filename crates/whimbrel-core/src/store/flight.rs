@@ -10,7 +10,7 @@ use super::keys::{DurableNo, Key, MapValue, SessionNo};
 use super::{Answer, BatchNo, Flight, FlightStream, Recipient, Wait};
 use crate::api::{Kick, Link, Naming, Output, Settlement};
 use crate::broker::Broker;
-use crate::cursor::NOTHING;
+use crate::cursor::{Cursor, NOTHING};
 use crate::route::{NO_CURSOR, NO_GROUP};
 use crate::session::{Abandoned, Settled, Slot, Stage};
 
@@ -104,7 +104,12 @@ impl Broker {
     pub(crate) fn settle(&mut self, now: Time, (link, tag): (Link, u16), by: Settlement, out: &mut dyn Output) {
         let index = self.sessions.of(link);
         let may_be_plain = by == Settlement::Acknowledged && self.has_plain_way && !self.retained.replays.has(index);
-        if may_be_plain && self.sessions.get_mut(index).acknowledge_plain(tag) {
+        let Broker { sessions, cursors, streams, .. } = &mut *self;
+        // Of another broker's stream, the client may have an event that the cursor has not reached.
+        let is_own = |id: EventId| streams.own_reliable(id.pubend).is_some();
+        let is_plain = |cursor, id| is_own(id) && cursors.find(cursor).is_some_and(Cursor::is_plain);
+        if may_be_plain && let Some(cursor) = sessions.get_mut(index).acknowledge_plain(tag, is_plain) {
+            cursors.touch(cursor);
             return self.record_moved(index);
         }
         let session = self.sessions.get_mut(index);

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Qos, Tick, Time};
+use whimbrel_event::{EventId, Qos, Tick, Time};
 
 use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
 use super::remote_holds::RemoteHolds;
@@ -171,7 +171,9 @@ impl Broker {
             let (cursor, common) = self.cursors.get_with_common(id);
             let (index, is_live) = (cursor.session, cursor.catch_up.is_none());
             let durable = cursor.durable.as_deref_mut().expect("durable subscriptions are dirty");
-            durable.remote.pass_unsure(&position.remote);
+            if let Some(remote) = durable.remote.in_use() {
+                remote.pass_unsure(&position.remote);
+            }
             let mut held = durable.hold(&position.acked);
             // An event that it wants and has not passed is behind what is given up. A gap that it
             // is to be told of may lie before.
@@ -198,8 +200,9 @@ impl Broker {
             (durable.held, durable.is_connected) = (held, is_connected);
             // A subscription that had another selector, or that was resumed, is checked stream by
             // stream.
-            if durable.rare.old.is_empty() && !durable.remote.resumes {
-                common.align_since(&mut durable.remote, &position.remote);
+            let is_aligned = durable.rare.old.is_empty() && !durable.remote.resumes;
+            if let Some(remote) = durable.remote.in_use().filter(|_| is_aligned) {
+                common.align_since(remote, &position.remote);
             }
             let (number, has_done) = (durable.number, !durable.rare.done.is_empty());
             common.share(cursor);
@@ -240,14 +243,17 @@ impl Broker {
         let durable = cursor.durable.as_deref_mut().expect("it is durable");
         let number = durable.number;
         let streams = &self.streams;
-        durable.rare.beyond.retain(|id| {
+        let is_beyond = |id: &EventId| {
             let acked = match streams.own_reliable(id.pubend) {
                 Some(own) => Some(position.acked[own]),
                 None => position.remote(id.pubend),
             };
             acked.is_some_and(|acked| id.tick > acked)
+        };
+        let done = durable.rare.in_use().map_or(Vec::new(), |rare| {
+            rare.beyond.retain(is_beyond);
+            core::mem::take(&mut rare.done)
         });
-        let done = core::mem::take(&mut durable.rare.done);
         self.write_changed(id, &position);
         let session = self.sessions.get_mut(index);
         for (at, tag) in (1..).zip(done) {

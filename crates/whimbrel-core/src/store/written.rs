@@ -461,8 +461,9 @@ impl Broker {
         }
         if digest != core::mem::replace(&mut durable.written, digest) {
             store.write_queue.put(|key| Key::Position(number).put(key), |value| head.put_versioned(value));
-            let written = &mut durable.remote.written;
-            written.watermark = written.watermark.max(head.watermark);
+            if durable.remote.written.watermark < head.watermark {
+                durable.remote.written.watermark = head.watermark;
+            }
         }
         for host in gone {
             store.write_queue.forget(|key| Key::Part(number, host).put(key));

@@ -6,7 +6,7 @@ use whimbrel_event::{AcceptedEvent, EventRef, Headers, Qos, Reliability, Time};
 use crate::api::{Accepted, EventStep, Output, Publish, Segment, Tell};
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::cursor::Cursors;
+use crate::cursor::{Cursor, Cursors};
 use crate::overlay::EVENT_BYTES_MAX;
 use crate::retained::Bounds;
 use crate::route::{RouteAt, Target, TargetKind, TopicInterest};
@@ -242,42 +242,46 @@ impl<'a> PassRound<'a> {
         sessions: &mut Sessions,
         out: &mut dyn Output,
     ) {
-        let cursor = cursors.get_mut(id);
-        if cursor.is_own(publication.accepted.event.publisher) {
+        let event = publication.accepted.id;
+        if cursors.get(id).is_own(publication.accepted.event.publisher) {
             return;
         }
         self.matched = true;
-        if cursor.durable.is_some() && self.is_own {
-            cursor.record_newest(publication.accepted.id);
-            cursors.touch(id);
-        }
-        let cursor = cursors.get_mut(id);
-        if cursor.record_newest_remote(publication.accepted.id) {
-            cursors.touch(id);
-        }
-        let cursor = cursors.get_mut(id);
-        if cursor.catch_up.is_some()
-            || cursor.has_had(publication.accepted.id)
-            || cursor.is_detached(publication.accepted.id.pubend)
-        {
-            return;
-        }
-        // After a restart of this broker, its stream may have begun again with earlier events.
-        if cursor.durable.as_deref().is_some_and(|durable| durable.rare.beyond.contains(&publication.accepted.id)) {
-            return;
-        }
-        let is_flying = sessions.get(cursor.session).inflight.loading(id, publication.accepted.id).is_some();
-        // It comes after an event of another stream that is being read elsewhere.
-        let is_blocked = publication.accepted.event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
-        if cursor.is_unsettled(publication.accepted.id) || is_blocked || is_flying {
-            self.fallen.push(id);
-            return;
+        let cursor = cursors.record_passed(id, event, self.is_own);
+        let is_flying = sessions.get(cursor.session).inflight.loading(id, event).is_some();
+        if is_flying || !self.is_own || !cursor.is_plain() {
+            match hindrance(cursor, publication) {
+                Some(Hindrance::Had) => return,
+                None if !is_flying => cursor.mark(event.pubend, event.tick),
+                Some(Hindrance::Earlier) | None => return self.fallen.push(id),
+            }
         }
         cursor.silence.told_at = self.now;
-        cursor.mark(publication.accepted.id.pubend, publication.accepted.id.tick);
         let terms = cursor.terms(publication.accepted.event.qos, publication.accepted.event.headers.retain);
         if !sessions.offer_tracked(cursor.session, publication, terms, out) {
             self.fallen.push(id);
         }
     }
+}
+
+/// Why a caught-up cursor is not given an event that is passed.
+enum Hindrance {
+    /// It has had the event, or reads it elsewhere.
+    Had,
+    /// An event before it may be missing, or is being read elsewhere.
+    Earlier,
+}
+
+/// What keeps a cursor from being given an event, if anything does.
+fn hindrance(cursor: &mut Cursor, publication: &Publication<'_>) -> Option<Hindrance> {
+    let AcceptedEvent { id, event, .. } = &publication.accepted;
+    if cursor.catch_up.is_some() || cursor.has_had(*id) || cursor.is_detached(id.pubend) {
+        return Some(Hindrance::Had);
+    }
+    // After a restart of this broker, its stream may have begun again with earlier events.
+    if cursor.durable.as_deref().is_some_and(|durable| durable.rare.beyond.contains(id)) {
+        return Some(Hindrance::Had);
+    }
+    let is_blocked = event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
+    (cursor.is_unsettled(*id) || is_blocked).then_some(Hindrance::Earlier)
 }

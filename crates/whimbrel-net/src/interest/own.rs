@@ -6,7 +6,7 @@
 //! for one of this incarnation.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_selector::{Selector, TopicFilter};
@@ -50,9 +50,10 @@ pub struct OwnInterest {
     repliers: Reduction,
     /// The log has failed: nothing is durable any more.
     is_forgetful: bool,
-    /// The subscriptions that are counted, by their keys in the router. A key has two for a moment:
-    /// the new one is added before the old one is removed.
-    counted: BTreeMap<u64, VecDeque<CountedInterest>>,
+    /// The subscriptions that are counted, by their keys in the router and, under a key, in the
+    /// order in which they were added. A key has two for a moment: the new one is added before the
+    /// old one is removed.
+    counted: BTreeMap<(u64, u64), CountedInterest>,
     /// The announced entries, by number.
     told: BTreeMap<u32, InterestValue>,
     numbers: BTreeMap<InterestValue, u32>,
@@ -64,14 +65,13 @@ pub struct OwnInterest {
     /// When the first subscription of this interest was answered: from then on its client relies on
     /// its events.
     answered_at: Option<Time>,
-    /// The first subscriptions were restored: an earlier incarnation answered them.
-    is_restored: bool,
 }
 
 /// A subscription that the reductions have.
 #[derive(Debug)]
 struct CountedInterest {
-    selector: Option<Selector>,
+    /// Boxed: most have none.
+    selector: Option<Box<Selector>>,
     durable: bool,
     replier: bool,
 }
@@ -99,9 +99,9 @@ pub enum InterestChange {
 }
 
 impl OwnInterest {
-    /// An empty interest. `is_restored`: the first subscriptions are those of an earlier
-    /// incarnation, which answered them.
-    pub fn new(host: HostId, incarnation: u64, is_restored: bool) -> OwnInterest {
+    /// An empty interest. `answered_at`: when the first subscriptions were answered, if they are
+    /// those of an earlier incarnation.
+    pub fn new(host: HostId, incarnation: u64, answered_at: Option<Time>) -> OwnInterest {
         OwnInterest {
             host,
             reduction: Reduction::new(),
@@ -115,8 +115,7 @@ impl OwnInterest {
             version: incarnation >> VERSION_SHIFT,
             told_at: Time::ZERO,
             began: 0,
-            answered_at: None,
-            is_restored,
+            answered_at,
         }
     }
 
@@ -203,21 +202,20 @@ impl OwnInterest {
                     // Beyond its bound of roots with `$` there is no mark, as there is no interest
                     // beyond those of the others.
                     let replier = replier && self.repliers.insert(topics, selector.as_ref()).is_ok();
-                    self.counted.entry(key).or_default().push_back(CountedInterest { selector, durable, replier });
+                    let last = self.counted.range(of_key(key)).next_back();
+                    let place = (key, last.map_or(0, |((_, before), _)| before + 1));
+                    let selector = selector.map(Box::new);
+                    self.counted.insert(place, CountedInterest { selector, durable, replier });
                 }
             }
             InterestChange::Removed(key, filter) => {
-                let Some(known) = self.counted.get_mut(&key) else { return };
-                if let Some(CountedInterest { selector, durable, replier }) = known.pop_front() {
-                    let topics = TopicFilter::checked(&filter);
-                    let reduction = if durable { &mut self.durable } else { &mut self.reduction };
-                    reduction.remove(topics, selector.as_ref());
-                    if replier {
-                        self.repliers.remove(topics, selector.as_ref());
-                    }
-                }
-                if self.counted.get(&key).is_some_and(VecDeque::is_empty) {
-                    self.counted.remove(&key);
+                let Some(place) = self.counted.range(of_key(key)).next().map(|(place, _)| *place) else { return };
+                let Some(CountedInterest { selector, durable, replier }) = self.counted.remove(&place) else { return };
+                let topics = TopicFilter::checked(&filter);
+                let reduction = if durable { &mut self.durable } else { &mut self.reduction };
+                reduction.remove(topics, selector.as_deref());
+                if replier {
+                    self.repliers.remove(topics, selector.as_deref());
                 }
             }
         }
@@ -301,12 +299,18 @@ impl OwnInterest {
         self.version += 1;
         self.told_at = now;
         if was_empty {
+            // Subscriptions may have been answered long before the first version, by a broker that
+            // had no other to tell. Those of later ones are not answered yet.
+            self.answered_at = self.answered_at.filter(|_| self.began == 0);
             self.began = self.version;
-            // Restored subscriptions were answered in an earlier incarnation.
-            self.answered_at = core::mem::take(&mut self.is_restored).then_some(now);
         }
         Some(delta)
     }
+}
+
+/// The places of the subscriptions that are counted under a key.
+fn of_key(key: u64) -> core::ops::RangeInclusive<(u64, u64)> {
+    (key, 0)..=(key, u64::MAX)
 }
 
 /// Entries that together fit into a frame: if they do not, one entry for all topics, and one for
@@ -361,7 +365,7 @@ mod tests {
     }
 
     fn own(changes: impl IntoIterator<Item = (u64, AddedInterest)>) -> OwnInterest {
-        let mut own = OwnInterest::new(HostId::new(16), 1 << 40, false);
+        let mut own = OwnInterest::new(HostId::new(16), 1 << 40, None);
         changes.into_iter().for_each(|(key, added)| own.apply(InterestChange::Added(key, added)));
         own
     }

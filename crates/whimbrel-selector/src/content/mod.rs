@@ -284,6 +284,11 @@ impl<K: Copy + Ord> ContentIndex<K> {
         self.total
     }
 
+    /// The canonical text of a selector.
+    pub(crate) fn text(&self, selector: SelectorId) -> &str {
+        &self.entries[selector.number()].text
+    }
+
     /// Group, text and cost of the selectors with the most steps, the most first.
     pub(crate) fn expensive(&self) -> Vec<(GroupId, &str, Cost)> {
         let entries = self.dear.entries.iter().map(|&id| &self.entries[id]);

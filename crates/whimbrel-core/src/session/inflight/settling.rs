@@ -1,6 +1,6 @@
 //! Answers of a client to its deliveries, and the end of these.
 
-use whimbrel_event::Qos;
+use whimbrel_event::{EventId, Qos};
 
 use super::{Inflight, Settled, TAGS};
 use crate::api::Settlement;
@@ -44,15 +44,18 @@ impl Inflight {
     }
 
     /// Ends the oldest delivery if it is `tag` and its acknowledgement concerns nothing but this
-    /// window: it was sent once, at least once, for no cursor and no shared subscription, and none
-    /// is to be sent again. False otherwise; then nothing has happened.
+    /// window and a plain cursor: it was sent once, at least once, for no shared subscription, and
+    /// none is to be sent again. `is_plain` tells whether the cursor of a delivery is. Returns the
+    /// cursor, or [`NO_CURSOR`]; `None` otherwise, and then nothing has happened.
     #[inline]
-    pub(crate) fn acknowledge_oldest(&mut self, tag: u16) -> bool {
-        let is_alone = |slot: &Slot| slot.cursor == NO_CURSOR && slot.group == NO_GROUP && !slot.repeated;
-        let is_expected = |slot: &Slot| slot.sent && slot.stage == Stage::Expect && slot.qos == Qos::AtLeastOnce;
-        let is_plain = self.slots.front().is_some_and(|slot| is_alone(slot) && is_expected(slot));
-        if !is_plain || self.tag(0) != tag || !self.is_resent() {
-            return false;
+    pub(crate) fn acknowledge_oldest(&mut self, tag: u16, is_plain: impl FnOnce(u32, EventId) -> bool) -> Option<u32> {
+        let oldest = self.slots.front()?;
+        let Slot { id, cursor, sent, stage, qos, .. } = *oldest;
+        let is_expected = sent && stage == Stage::Expect && qos == Qos::AtLeastOnce;
+        let is_alone = oldest.group == NO_GROUP && !oldest.repeated;
+        let is_next = self.tag(0) == tag && self.is_resent();
+        if !(is_expected && is_alone && is_next) || cursor != NO_CURSOR && !is_plain(cursor, id) {
+            return None;
         }
         self.slots.pop_front();
         self.occupied -= 1;
@@ -60,7 +63,7 @@ impl Inflight {
         if self.slots.front().is_some_and(|slot| slot.stage == Stage::Settled) {
             self.drop_settled();
         }
-        true
+        Some(cursor)
     }
 
     /// Ends the delivery `tag`, which could not be sent at all.
