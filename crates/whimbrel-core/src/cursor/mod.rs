@@ -36,7 +36,7 @@ pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use lifecycle::early_grace;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use notice::{NO_PUBEND, gap as notice_of, gap_of};
-pub(crate) use positions::{Common, Positions};
+pub(crate) use positions::{COMMON_MIN, Common, Positions};
 pub(crate) use remote_logs::RemoteLogs;
 pub(crate) use start::{AHEAD_MAX, BeginAt, Follow};
 pub(crate) use verdicts::Verdicts;

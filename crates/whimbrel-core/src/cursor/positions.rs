@@ -215,9 +215,9 @@ impl Positions {
     }
 
     /// Stores positions in common with `last`, or with its streams at one tick; otherwise replaces
-    /// `last`, for the next ones to compare with.
-    pub(crate) fn share_with(&mut self, last: &mut Common) {
-        if self.differing() < COMMON_MIN || self.share(last, None) {
+    /// `last`, for the next ones to compare with. Does nothing with fewer than `least` positions.
+    pub(crate) fn share_with(&mut self, last: &mut Common, least: usize) {
+        if self.differing() < least || self.share(last, None) {
             return;
         }
         let mut ticks: Vec<Tick> = self.iter().map(|(_, tick)| tick).collect();
@@ -327,7 +327,7 @@ mod tests {
                     4 => {
                         let _ = positions.share(&common(&others[at as usize % 3]), (tick < 4).then_some(Tick(tick)));
                     }
-                    5 => positions.share_with(&mut last),
+                    5 => positions.share_with(&mut last, COMMON_MIN),
                     _ => {
                         let least: Positions = [(pubend, Tick(tick))].into_iter().collect();
                         positions.retain_above(&least);
@@ -357,7 +357,7 @@ mod tests {
             let mut bytes = 0;
             for number in 0..100 {
                 let mut positions: Positions = all(number).collect();
-                positions.share_with(&mut last);
+                positions.share_with(&mut last, COMMON_MIN);
                 assert!(positions.iter().eq(all(number)));
                 bytes += positions.bytes();
             }

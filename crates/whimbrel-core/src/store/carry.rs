@@ -11,7 +11,7 @@ use super::Numbered;
 use super::among::LowWatermark;
 use super::carried::{CarriedFlight, CarriedPosition, CarriedWill, Moving, Structure};
 use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
-use super::written::PositionHead;
+use super::position::AllPositions;
 use crate::api::{Durability, Filter, Reason, Will};
 use crate::broker::Broker;
 use crate::cursor::{FormerInterest, Gap, GapReason, NOTHING, Positions, gap_of};
@@ -311,7 +311,7 @@ impl Broker {
         &mut self,
         unnamed: &BTreeMap<DurableNo, OwnTicks>,
         cursors: &BTreeMap<DurableNo, u32>,
-        positions: &BTreeMap<DurableNo, PositionHead>,
+        positions: &AllPositions,
     ) {
         for (number, upto) in unnamed {
             let cursor = cursors.get(number).copied();
@@ -319,7 +319,7 @@ impl Broker {
                 Some(durable) => durable.remote.unnamed = *upto,
                 None => self.store.write_queue.forget(|key| Key::Unnamed(*number).put(key)),
             }
-            if let Some((cursor, position)) = cursor.zip(positions.get(number)) {
+            if let Some((cursor, position)) = cursor.zip(positions.head(*number)) {
                 self.restore_untold(cursor, &position.acked);
             }
             self.store.write_queue.seal_large();

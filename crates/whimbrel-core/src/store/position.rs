@@ -279,7 +279,9 @@ impl Broker {
 /// All entries of positions, as read after a restart.
 #[derive(Debug, Default)]
 pub(super) struct AllPositions {
-    pub(super) heads: BTreeMap<DurableNo, PositionHead>,
+    /// As they were written, which takes a fraction of the memory; each was parsed once, and is
+    /// valid.
+    pub(super) heads: BTreeMap<DurableNo, Box<[u8]>>,
     pub(super) parts: BTreeMap<(DurableNo, HostId), PositionPart>,
     pub(super) bases: BTreeMap<BaseNo, PositionBase>,
 }
@@ -288,8 +290,8 @@ impl AllPositions {
     /// The bases, if all are there that positions refer to; else the number of a position without
     /// its base.
     pub(super) fn take_bases(&mut self) -> Result<PositionBases, DurableNo> {
-        let lacks = |head: &PositionHead| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
-        if let Some((number, _)) = self.heads.iter().find(|(_, head)| lacks(head)) {
+        let lacks = |head: PositionHead| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
+        if let Some(number) = self.heads.keys().find(|number| self.head(**number).is_some_and(lacks)) {
             return Err(*number);
         }
         let bases = core::mem::take(&mut self.bases).into_iter();
@@ -297,12 +299,17 @@ impl AllPositions {
         Ok(PositionBases { of: of.collect(), ..PositionBases::default() })
     }
 
+    /// The head of a position, if it was written.
+    pub(super) fn head(&self, number: DurableNo) -> Option<PositionHead> {
+        self.heads.get(&number).map(|head| PositionHead::read_versioned(head).expect("it was read before"))
+    }
+
     /// The position of a subscription, if it was written.
     pub(super) fn find(&self, number: DurableNo, bases: &PositionBases) -> Option<RestoredPosition> {
-        let head = self.heads.get(&number)?;
+        let head = self.head(number)?;
         let hosts = (number, HostId::new(0))..=(number, HostId::new(u64::MAX));
         let parts = self.parts.range(hosts).map(|((_, host), part)| (*host, part.clone()));
-        Some(RestoredPosition::new(head, parts.collect(), bases.ticks(head.base)))
+        Some(RestoredPosition::new(&head, parts.collect(), bases.ticks(head.base)))
     }
 }
 

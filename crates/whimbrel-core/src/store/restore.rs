@@ -127,7 +127,8 @@ impl Restoring {
                 self.subscriptions.push((session, text.into(), value.into()));
             }
             Key::Position(number) => {
-                self.positions.heads.insert(number, PositionHead::read_versioned(value)?);
+                PositionHead::read_versioned(value)?;
+                self.positions.heads.insert(number, value.into());
             }
             Key::Part(number, host) => {
                 self.positions.parts.insert((number, host), PositionPart::read_versioned(value)?);
@@ -217,19 +218,19 @@ impl Restoring {
         }
         core.restore_unreleased(&self.unreleased, &places);
         let mut numbers = BTreeMap::new();
-        for (session, text, value) in &self.subscriptions {
-            let record = SubscriptionRecord::read_versioned(value, text).expect("it was read before");
-            let Some(index) = places.get(session) else {
-                core.store.write_queue.forget(|key| Key::Subscription(*session, text).put(key));
+        for (session, text, value) in core::mem::take(&mut self.subscriptions) {
+            let record = SubscriptionRecord::read_versioned(&value, &text).expect("it was read before");
+            let Some(index) = places.get(&session) else {
+                core.store.write_queue.forget(|key| Key::Subscription(session, &text).put(key));
                 core.store.write_queue.seal_large();
                 continue;
             };
             let durable_position = record.number.and_then(|number| self.positions.find(number, &core.store.bases));
-            if let Some((number, cursor)) = core.restore_subscription(now, *index, text, &record, durable_position) {
+            if let Some((number, cursor)) = core.restore_subscription(now, *index, &text, &record, durable_position) {
                 numbers.insert(number, cursor);
             }
         }
-        core.restore_unnamed(&self.unnamed, &numbers, &self.positions.heads);
+        core.restore_unnamed(&self.unnamed, &numbers, &self.positions);
         core.restore_all_flights(&self.flights, &places, &numbers);
         for (number, (_, kept)) in &self.sessions {
             core.sessions.get_mut(places[number]).inflight.resume_as(kept.last_tag, kept.stale_ids);
