@@ -12,6 +12,7 @@ mod read;
 mod signal;
 mod streams;
 mod submit;
+mod void;
 
 use std::sync::Arc;
 
