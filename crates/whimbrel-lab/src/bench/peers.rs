@@ -200,6 +200,12 @@ impl Running {
         self.child.0.id()
     }
 
+    /// Segment files of this project's broker, finished or not; none if its journal is not on a
+    /// disk.
+    pub fn segment_files(&self) -> usize {
+        std::fs::read_dir(self.folder.0.join("data/journal")).map_or(0, |files| files.flatten().count())
+    }
+
     /// Kills it, and starts it again with its data on the disk; `meanwhile` runs in between.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! JetStream with a sync for each message.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -77,6 +78,10 @@ impl Keeper {
                 let setup = Setup { keeps_nothing: self == Keeper::Floor, ..args.free(PERSISTENT) };
                 let broker = args.start(Peer::Whimbrel, setup)?;
                 let mut publishers = Publishers::connect(broker.target, grouping, RECORD_BODY)?;
+                alone::until_made(|span| {
+                    publishers.measure((Duration::ZERO, span), None)?;
+                    Ok(broker.segment_files())
+                })?;
                 publishers.measure(args.timing(), Some(CpuClock::of(broker.pid())?))
             }
             Keeper::JetStream => {
