@@ -256,7 +256,7 @@ pub(crate) fn resume(
     let batch_bytes = log.options().batch_bytes;
     let signal = Arc::new(Signal::default());
     let teller = Arc::clone(&signal);
-    let journal = Disk::start(disk, log, move |progress| teller.tell(progress));
+    let journal = Disk::start(disk, log, move |told| teller.tell(told));
     let journal = Arc::new(journal.map_err(|cause| OpenError::System(io::Error::other(cause)))?);
     let refused = |cause| OpenError::Refused { path: path.clone(), cause };
     let streams = Streams::open(&journal).map_err(refused)?;
