@@ -13,13 +13,23 @@ use crate::{Chore, Fault, Log, Refused, Storage, Ticket, WriteStep, perform_chor
 /// Pause after the disk was full before the next attempt to make a file.
 pub const FULL_RETRY: Duration = Duration::from_secs(1);
 
-/// A report of the writer.
+/// What has come of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Everything up to this ticket is durable.
     Committed(Ticket),
     /// No further commit is possible, because of this fault.
     Poisoned(Fault),
+}
+
+/// A report of the writer, and what it does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// What has come of the last write.
+    pub progress: Progress,
+    /// There is nothing to write: who is told may take its time, and delays only what is submitted
+    /// meanwhile.
+    pub is_idle: bool,
 }
 
 /// A journal shared between threads.
@@ -118,7 +128,7 @@ impl<S: Storage> Handover<S> {
 
     /// Writes until the journal is closed and everything that can be written is written. To be
     /// called by one thread. `told` is called between two writes and delays the second.
-    pub fn run_writer(&self, told: &mut dyn FnMut(Progress)) {
+    pub fn run_writer(&self, told: &mut dyn FnMut(Told)) {
         let mut buffer = Vec::new();
         let mut progress = None;
         let mut inner = self.lock();
@@ -138,7 +148,7 @@ impl<S: Storage> Handover<S> {
             }
             drop(inner);
             if let Some(progress) = progress.take() {
-                told(progress);
+                told(Told { progress, is_idle: step.is_none() });
             }
             let outcome = step.map(|step| {
                 let outcome = perform_write(&self.storage, &step, &mut buffer);

@@ -31,7 +31,7 @@ fn run(appenders: u64, records: u64, wait_each: bool) {
     let told = Arc::new(shuttle::sync::Mutex::new(Ticket(0)));
     let (writer, chores, sink) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&told));
     let writer = thread::spawn(move || {
-        writer.run_writer(&mut |progress| match progress {
+        writer.run_writer(&mut |told| match told.progress {
             Progress::Committed(ticket) => {
                 let mut last = sink.lock().unwrap();
                 assert!(ticket > *last, "told in order");

@@ -30,10 +30,15 @@ Examples:
   whimbrel serve --tls-ca ca.pem --tls-cert broker-north.pem --tls-key broker-north.key      clients show certificates
   whimbrel serve --config /etc/whimbrel.toml --check    is this configuration all right?";
 
+/// Hidden option of a broker that keeps nothing.
+const KEEP_NOTHING: &str = "keep-nothing";
+
 /// Arguments of `whimbrel serve`, made from the table of settings.
 pub struct Serve {
     config: Option<PathBuf>,
     check: bool,
+    /// For measurements: the journal writes nothing.
+    keeps_nothing: bool,
     overrides: Vec<Override>,
 }
 
@@ -42,6 +47,9 @@ impl Serve {
     pub fn run(self, warnings: Vec<String>) -> Result<(), Failure> {
         let mut config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
         config.warnings.extend(warnings);
+        if let Some(data) = &mut config.data {
+            data.keeps_nothing = self.keeps_nothing;
+        }
         if self.check {
             for warning in &config.warnings {
                 failure::warn(warning);
@@ -82,7 +90,12 @@ impl clap::Args for Serve {
         let config = Arg::new("config").long("config").env("WHIMBREL_CONFIG").value_name("FILE");
         let config = config.help("Configuration file [default: whimbrel.toml, if there is one here]");
         let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
+        // Hidden, and neither a variable nor a key of the file: a broker that keeps nothing is only for
+        // measurements.
+        let nothing = Arg::new(KEEP_NOTHING).long(KEEP_NOTHING).action(ArgAction::SetTrue).hide(true);
+        let nothing = nothing.requires_all(["dev", "data"]);
         command
+            .arg(nothing.help("Acknowledge what must be logged, and write none of it: for measurements"))
             .arg(config.value_parser(value_parser!(PathBuf)))
             .arg(check.help("Check the configuration, and start nothing"))
             .args(KEYS.iter().filter_map(argument))
@@ -107,7 +120,9 @@ impl clap::FromArgMatches for Serve {
             let texts = matches.get_many::<String>(flag).into_iter().flatten();
             overrides.extend(texts.map(|text| Override { key, given, text: text.clone() }));
         }
-        Ok(Serve { config: matches.get_one("config").cloned(), check: matches.get_flag("check"), overrides })
+        let config = matches.get_one("config").cloned();
+        let (check, keeps_nothing) = (matches.get_flag("check"), matches.get_flag(KEEP_NOTHING));
+        Ok(Serve { config, check, keeps_nothing, overrides })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -8,8 +8,10 @@ use crate::segment::{EXTENT_ROOM, RUN_ROOM};
 use crate::storage::Slot;
 use crate::types::{HEAD, MAP_SEGMENTS, RESERVE_SEGMENTS, Refused, SECTOR};
 
-/// Files beyond the reserve that are kept for the next segments; further ones are removed.
-const SPARE_KEEP: usize = 2;
+/// Files beyond the reserve that are kept for the next segments; further ones are removed. As many
+/// as a busy journal fills between two chops: with fewer it would make and remove files all the
+/// time, and filling one with zeros is as much for the disk as writing it.
+const SPARE_KEEP: usize = 8;
 /// Spare files that should always exist: those kept for maps, and the reserve.
 const KEPT: usize = (RESERVE_SEGMENTS + MAP_SEGMENTS) as usize;
 

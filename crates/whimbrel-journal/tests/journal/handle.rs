@@ -1,12 +1,12 @@
 //! The journal with its threads, on real files.
 
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{
-    Fault, Journal, Log, OpenError, Options, Progress, ReadBuffer, Refused, Storage, Stream, StreamId, Ticket, Wanted,
-    check,
+    Fault, Journal, Log, OpenError, Options, Progress, ReadBuffer, Refused, Storage, Stream, StreamId, Ticket, Told,
+    Wanted, check,
 };
 
 const SMALL: Options = Options { segment_bytes: 256 << 10, batch_bytes: 16 << 10, max_bytes: 16 << 20 };
@@ -34,7 +34,8 @@ fn append<S: Storage + Send + Sync>(journal: &Journal<S>, stream: Stream, tick: 
 fn many_threads_append_and_everything_they_waited_for_is_there() {
     let place = tempfile::tempdir().unwrap();
     let (sender, told) = mpsc::channel();
-    let (journal, report) = Journal::open(place.path(), SMALL, move |progress| sender.send(progress).unwrap()).unwrap();
+    let (journal, report) =
+        Journal::open(place.path(), SMALL, move |told| sender.send(told.progress).unwrap()).unwrap();
     assert!(report.created);
     let last = std::thread::scope(|scope| {
         let journal = &journal;
@@ -118,7 +119,7 @@ fn whoever_waits_is_told_of_the_poison_and_durable_records_are_still_read() {
     let twin = Twin::new();
     let (log, _) = Log::open(&twin, SMALL, 1).unwrap();
     let (sender, told) = mpsc::channel();
-    let journal = Journal::start(twin, log, move |progress| drop(sender.send(progress))).unwrap();
+    let journal = Journal::start(twin, log, move |told| drop(sender.send(told.progress))).unwrap();
     let (stream, _) = journal.open_stream(id(1)).unwrap();
     let sure = append(&journal, stream, 1);
     journal.wait(sure).unwrap();
@@ -209,4 +210,22 @@ fn readers_follow_records_that_are_relocated_under_them() {
     });
     assert_eq!(ticks(&journal, slow).len(), 399);
     assert!(journal.submit(|log| Ok(log.counters())).unwrap().moved_bytes > 0);
+}
+
+#[test]
+fn a_writer_that_has_nothing_left_says_so_and_may_drop_the_journal() {
+    let twin = Twin::new();
+    let (log, _) = Log::open(&twin, SMALL, 1).unwrap();
+    let kept: Arc<Mutex<Option<Journal<Twin>>>> = Arc::default();
+    let (mine, (sender, told)) = (Arc::clone(&kept), mpsc::channel());
+    let journal = Journal::start(twin, log, move |told| {
+        drop(mine.lock().unwrap().take());
+        sender.send(told).unwrap();
+    });
+    let mut place = kept.lock().unwrap();
+    let journal = place.insert(journal.unwrap());
+    let (_, born) = journal.open_stream(id(1)).unwrap();
+    drop(place);
+    assert_eq!(told.recv().unwrap(), Told { progress: Progress::Committed(born), is_idle: true });
+    assert!(told.recv().is_err(), "the writer has ended");
 }

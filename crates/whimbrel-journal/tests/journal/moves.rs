@@ -168,7 +168,7 @@ fn a_segment_that_cannot_be_read_stays_as_it_is_and_the_others_are_relocated() {
         }
         assert!(journal.log.counters().moved_bytes > 30_000, "{what}: {:?}", journal.log.counters());
         assert!(twin.contents(hurt.slot).unwrap() == before, "{what}: it stays");
-        assert!(journal.log.files() <= 14, "{what}: the others are used again, {} files", journal.log.files());
+        assert!(journal.log.files() <= 20, "{what}: the others are used again, {} files", journal.log.files());
         match lost {
             None => assert_eq!(read_all(&journal, slow_stream), slow(last)),
             Some(tick) => {

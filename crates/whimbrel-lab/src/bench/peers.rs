@@ -138,6 +138,8 @@ pub struct Setup<'a> {
     /// The directory of its data on a disk: this project's broker logs to it, and nats-server syncs
     /// messages before it answers. `None`: nothing is written to a disk.
     pub disk: Option<&'a Path>,
+    /// The journal of this project's broker writes nothing: the floor of what durability costs.
+    pub keeps_nothing: bool,
 }
 
 /// A running broker; it ends when this is dropped.
@@ -196,6 +198,12 @@ impl Running {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.0.id()
+    }
+
+    /// Segment files of this project's broker, finished or not; none if its journal is not on a
+    /// disk.
+    pub fn segment_files(&self) -> usize {
+        std::fs::read_dir(self.folder.0.join("data/journal")).map_or(0, |files| files.flatten().count())
     }
 
     /// Kills it, and starts it again with its data on the disk; `meanwhile` runs in between.
@@ -257,7 +265,7 @@ impl Running {
 /// Starts the process; returns the address at which it will listen, except for this project's
 /// broker, which prints it.
 fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result<(Child, SocketAddr)> {
-    let Setup { settings, disk, .. } = setup;
+    let Setup { settings, disk, keeps_nothing, .. } = setup;
     let [port, other_port] = free_ports()?;
     let mut command = Command::new(program);
     let (file, template) = match peer {
@@ -277,6 +285,9 @@ fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result
         }
         if disk.is_some() {
             command.arg("--data").arg(folder.join("data"));
+        }
+        if keeps_nothing {
+            command.arg("--keep-nothing");
         }
         for listener in ["tls", "ws", "wss", "http", "overlay"] {
             command.args([format!("--listen-{listener}"), "off".to_owned()]);

@@ -364,7 +364,9 @@ fn data(settings: &mut Settings, topics: &[Profile]) -> Option<Opening> {
     }
     let accept_clock = settings.switch("accept_clock");
     let topics = topics.to_vec();
-    settings.path("data").map(|directory| Opening { directory, segment_bytes, max_bytes, accept_clock, topics })
+    let opening =
+        |directory| Opening { directory, segment_bytes, max_bytes, accept_clock, topics, keeps_nothing: false };
+    settings.path("data").map(opening)
 }
 
 fn check_name(setting: &str, settings: &mut Settings) {

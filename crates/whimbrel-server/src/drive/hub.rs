@@ -103,9 +103,8 @@ impl Hub {
     /// A hub for a broker that was restored from a journal. Spawns its timer: call it within a
     /// tokio runtime.
     pub fn with_store(broker: MqttBroker, store: Store, clock: Clock) -> Arc<Hub> {
-        let signal = store.signal().clone();
         let hub = Hub::around(broker, Some(Box::new(store)), clock);
-        tokio::spawn(heed(hub.clone(), signal));
+        hub.listen();
         hub
     }
 
@@ -359,14 +358,19 @@ impl Hub {
     /// Takes turns with new input and with deadlines, and between turns lets go of the machine and
     /// writes the output. A thread that finds the machine taken relies on its owner to look into
     /// the inbox after letting go.
-    fn finish<'a>(&'a self, mut owner: Owner<'a>) {
+    fn finish<'a>(&'a self, owner: Owner<'a>) {
+        self.finish_within(owner, TURNS_MAX);
+    }
+
+    /// As [`Hub::finish`], with another number of turns, at least one.
+    fn finish_within<'a>(&'a self, mut owner: Owner<'a>, most: usize) {
         for turn in 1.. {
             self.take_turn(&mut owner);
             let is_due = self.let_go(owner);
             if !is_due && !self.has_work() {
                 return;
             }
-            if turn == TURNS_MAX {
+            if turn == most {
                 return self.arm(AT_ONCE);
             }
             // The new owner does the same after letting go.
@@ -472,19 +476,6 @@ impl Hub {
     }
 }
 
-/// Runs the machine when the journal has reports and the machine has no owner.
-async fn heed(hub: Arc<Hub>, signal: Arc<Signal>) {
-    loop {
-        signal.woken().await;
-        // An owner that is at work takes them when it lets go.
-        if signal.has_news()
-            && let Some(owner) = hub.try_own()
-        {
-            hub.finish(owner);
-        }
-    }
-}
-
 /// Calls the broker at its deadlines, as long as the runtime lives.
 async fn keep_time(hub: Arc<Hub>) {
     loop {
@@ -493,6 +484,7 @@ async fn keep_time(hub: Arc<Hub>) {
 }
 
 mod end;
+mod hear;
 mod identity;
 mod links;
 pub(crate) mod sessions;

@@ -4,7 +4,7 @@
 //! at the end of each turn, under the machine's lock and in the core's order, and tells the core
 //! how far it is durable. The journal's own threads write, sync and read, and leave their reports
 //! in a [`Signal`]. Locks are taken in one order: machine, journal; the journal's threads call with
-//! neither.
+//! neither, and never wait for the machine's.
 
 pub mod check;
 mod open;
@@ -12,6 +12,7 @@ mod read;
 mod signal;
 mod streams;
 mod submit;
+mod void;
 
 use std::sync::Arc;
 

@@ -19,6 +19,7 @@ use whimbrel_mqtt::{Config, MqttBroker};
 
 use super::signal::Signal;
 use super::streams::{PUBENDS, Streams};
+use super::void::Void;
 use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
@@ -65,6 +66,8 @@ pub struct Opening {
     pub accept_clock: bool,
     /// Which topics are logged.
     pub topics: Vec<Profile>,
+    /// Nothing is written to the disk, for measurements: what is acknowledged is lost at the end.
+    pub keeps_nothing: bool,
 }
 
 /// A restored broker, its journal, and its clock.
@@ -157,6 +160,14 @@ pub enum OpenError {
         /// By how much.
         ahead: Duration,
     },
+    /// There is a journal, and nothing would be kept.
+    #[error(
+        "there is a journal in {path}, and --keep-nothing would keep nothing: give it a directory of its own (--data)"
+    )]
+    Kept {
+        /// The directory.
+        path: String,
+    },
     /// The system gives no thread or no randomness.
     #[error("cannot start the journal: {0}. The system may be out of threads or memory")]
     System(io::Error),
@@ -203,14 +214,32 @@ pub fn open(opening: &Opening, config: Config, seed: u64) -> Result<Opened, Open
     let path = opening.directory.display().to_string();
     let lock = lock(&opening.directory)?;
     let fault = |cause| OpenError::Journal { path: path.clone(), cause };
-    let directory = Directory::open(&opening.directory.join(JOURNAL)).map_err(|cause| fault(cause.into()))?;
-    let identity = directory.random().map_err(|cause| fault(cause.into()))?;
-    let disk: Arc<dyn Storage + Send + Sync> = Arc::new(directory);
+    let (disk, identity) = if opening.keeps_nothing { void(opening, seed)? } else { disk(opening).map_err(fault)? };
     let options = options(opening, &disk, free_bytes(&opening.directory)).map_err(fault)?;
     let (log, report) = Log::open(&disk, options, identity).map_err(fault)?;
     tell(&path, &log, &report);
     let (broker, store, clock) = resume(opening, disk, log, (config, seed))?;
     Ok(Opened { broker, store, clock, lock })
+}
+
+/// The journal's disk, and a random number.
+fn disk(opening: &Opening) -> Result<(Arc<dyn Storage + Send + Sync>, u64), whimbrel_journal::OpenError> {
+    let directory = Directory::open(&opening.directory.join(JOURNAL))?;
+    let random = directory.random()?;
+    Ok((Arc::new(directory), random))
+}
+
+/// A disk that keeps nothing, and the seed as random number.
+///
+/// # Errors
+/// There is a journal in the directory.
+fn void(opening: &Opening, seed: u64) -> Result<(Arc<dyn Storage + Send + Sync>, u64), OpenError> {
+    let path = opening.directory.display().to_string();
+    if opening.directory.join(JOURNAL).exists() {
+        return Err(OpenError::Kept { path });
+    }
+    tracing::error!(path, "--keep-nothing: nothing is written to the disk, and all that is acknowledged will be lost");
+    Ok((Arc::new(Void), seed))
 }
 
 /// Restores the broker from a journal, and starts the journal's threads.
@@ -227,7 +256,7 @@ pub(crate) fn resume(
     let batch_bytes = log.options().batch_bytes;
     let signal = Arc::new(Signal::default());
     let teller = Arc::clone(&signal);
-    let journal = Disk::start(disk, log, move |progress| teller.tell(progress));
+    let journal = Disk::start(disk, log, move |told| teller.tell(told));
     let journal = Arc::new(journal.map_err(|cause| OpenError::System(io::Error::other(cause)))?);
     let refused = |cause| OpenError::Refused { path: path.clone(), cause };
     let streams = Streams::open(&journal).map_err(refused)?;

@@ -1,18 +1,25 @@
 //! Reports of the journal's threads to the machine's owner.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use whimbrel_journal::{Progress, Ticket};
+use whimbrel_journal::{Progress, Ticket, Told};
 
 use super::read::Answer;
 
 /// For [`Signal::awaited`]: no commit is awaited.
 const NONE: u64 = u64::MAX;
 
+/// Submissions that wait for the disk, up to which the journal's writer becomes the machine's owner
+/// itself when it has nothing to write. With more, the output of many would delay the next write.
+const HEARD_MAX: usize = 1;
+
 /// Reports of the journal. The machine's owner takes them after each turn, as it looks into the
-/// inbox. If the machine has no owner, a task is woken that becomes one.
+/// inbox. If the machine has no owner, the thread that reports becomes one if it has time, else a
+/// task is woken that does.
 #[derive(Debug)]
 pub struct Signal {
     /// The ticket up to which all operations are durable.
@@ -23,7 +30,19 @@ pub struct Signal {
     failure: Mutex<Option<String>>,
     answered: AtomicBool,
     answers: Mutex<Vec<Answer>>,
+    /// Submissions not known to be durable.
+    waiting: AtomicUsize,
     wake: Notify,
+    ear: OnceLock<Ear>,
+}
+
+/// Becomes the machine's owner for a turn, unless it has one.
+struct Ear(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Ear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ear")
+    }
 }
 
 impl Default for Signal {
@@ -35,24 +54,38 @@ impl Default for Signal {
             failure: Mutex::default(),
             answered: AtomicBool::new(false),
             answers: Mutex::default(),
+            waiting: AtomicUsize::new(0),
             wake: Notify::new(),
+            ear: OnceLock::new(),
         }
     }
 }
 
 impl Signal {
     /// Records a report. Called by the journal's writer, between two writes.
-    pub(super) fn tell(&self, progress: Progress) {
-        match progress {
+    pub(super) fn tell(&self, told: Told) {
+        match told.progress {
             Progress::Committed(ticket) => self.committed(ticket),
             Progress::Poisoned(fault) => {
                 *self.failure.lock() = Some(fault.to_string());
                 self.has_failed.store(true, Ordering::SeqCst);
             }
         }
-        if self.has_news() {
-            self.wake.notify_one();
+        if !self.has_news() {
+            return;
         }
+        let has_time = told.is_idle && self.waiting.load(Ordering::SeqCst) <= HEARD_MAX;
+        match self.ear.get() {
+            // An owner that is at work takes the reports when it lets go.
+            Some(ear) if has_time => (ear.0)(),
+            _ => self.wake.notify_one(),
+        }
+    }
+
+    /// Has the journal's writer call `ear` when there are reports, few submissions wait, and it has
+    /// nothing to write. The first call counts.
+    pub(crate) fn listen(&self, ear: impl Fn() + Send + Sync + 'static) {
+        self.ear.get_or_init(|| Ear(Box::new(ear)));
     }
 
     /// Records that all operations up to this ticket are durable.
@@ -84,14 +117,15 @@ impl Signal {
         Ticket(self.committed.load(Ordering::SeqCst))
     }
 
-    /// Makes it a report that this ticket is durable.
-    pub(super) fn await_ticket(&self, ticket: Option<Ticket>) {
+    /// Makes it a report that this ticket is durable; `waiting`: submissions not known to be.
+    pub(super) fn await_ticket(&self, ticket: Option<Ticket>, waiting: usize) {
+        self.waiting.store(waiting, Ordering::SeqCst);
         self.awaited.store(ticket.map_or(NONE, |ticket| ticket.0), Ordering::SeqCst);
     }
 
     /// Drops all reports: the journal has ended.
     pub(super) fn silence(&self) {
-        self.await_ticket(None);
+        self.await_ticket(None, 0);
         self.has_failed.store(false, Ordering::SeqCst);
         self.answered.store(false, Ordering::SeqCst);
     }
@@ -110,5 +144,38 @@ impl Signal {
         // Before the list is taken: a later result is a new report.
         self.answered.store(false, Ordering::SeqCst);
         std::mem::take(&mut *self.answers.lock())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    /// Whether the task that waits for reports is woken by a commit of `upto`.
+    fn wakes(signal: &Signal, upto: u64, is_idle: bool) -> bool {
+        signal.tell(Told { progress: Progress::Committed(Ticket(upto)), is_idle });
+        pin!(signal.woken()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn a_writer_with_time_hears_of_few_submissions_itself_and_wakes_nobody() {
+        let (signal, heard) = (Signal::default(), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&heard);
+        signal.listen(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        signal.await_ticket(Some(Ticket(5)), HEARD_MAX);
+        assert!(!wakes(&signal, 4, true), "nobody waits for that one");
+        assert_eq!(heard.load(Ordering::SeqCst), 0);
+        assert!(!wakes(&signal, 5, true));
+        assert_eq!(heard.load(Ordering::SeqCst), 1);
+        assert!(wakes(&signal, 6, false), "there is something to write");
+        signal.await_ticket(Some(Ticket(7)), HEARD_MAX + 1);
+        assert!(wakes(&signal, 7, true), "many wait");
+        assert_eq!(heard.load(Ordering::SeqCst), 1);
     }
 }

@@ -198,16 +198,15 @@ impl Store {
         self.busy_until = None;
         self.look_at = self.look_at.map(|_| now);
         self.await_commit();
-        if let Some(upto) = upto {
-            broker.handle(now, Input::Committed { upto }, out);
-        }
+        upto.into_iter().for_each(|upto| broker.handle(now, Input::Committed { upto }, out));
     }
 
     /// Asks for a report of the next commit that matters.
     fn await_commit(&self) {
-        let oldest = self.tickets.front().map(|(ticket, ..)| *ticket);
         let is_any = self.busy_until.is_some() || self.look_at.is_some();
-        self.signal.await_ticket(if is_any { Some(Ticket(self.signal.upto().0 + 1)) } else { oldest });
+        let oldest = || self.tickets.front().map(|(ticket, ..)| *ticket);
+        let awaited = if is_any { Some(Ticket(self.signal.upto().0 + 1)) } else { oldest() };
+        self.signal.await_ticket(awaited, self.tickets.len());
     }
 
     fn tell_slice(&mut self, slice: &Slice, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {

@@ -57,6 +57,7 @@ pub fn keep_all(config: &mut Config, directory: &Path) {
         max_bytes: 16 << 20,
         accept_clock: false,
         topics: config.topics.clone(),
+        keeps_nothing: false,
     });
 }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -23,16 +24,17 @@ const BARE: u64 = 64 << 20;
 /// Records of a stream between two chops.
 const CHOP: u64 = 4096;
 
-/// Files that the journal has made before it is measured.
-const FILES: u64 = 4;
+/// Time in which the journal makes no file, after which it needs no more of them: new ones take the
+/// place of those that are given back.
+const MADE_AFTER: Duration = Duration::from_millis(400);
 
 /// How long making them may take.
-const FILES_WITHIN: Duration = Duration::from_secs(30);
+const MADE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Something that makes records durable.
 trait Keeper: Sync {
-    /// Appends the `count`th record of this appender; returns the number to wait for.
-    fn append(&self, appender: usize, count: u64, record: &[u8]) -> u64;
+    /// Appends a record of this appender; returns the number to wait for.
+    fn append(&self, appender: usize, record: &[u8]) -> u64;
     /// Waits until the record of a number is durable.
     fn wait(&self, number: u64);
     /// The number of commits so far.
@@ -52,10 +54,31 @@ pub(super) fn bare(folder: &Path, grouping: Grouping, slice: Duration) -> Result
 pub(super) fn journal(folder: &Path, grouping: Grouping, slice: Duration) -> Result<Rate> {
     let folder = folder.join("journal");
     let opened = Opened::new(&folder, grouping.publishers)?;
+    until_made(|span| {
+        measure(&opened, grouping, span)?;
+        opened.files()
+    })?;
     let rate = measure(&opened, grouping, slice);
     drop(opened);
     std::fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
     rate
+}
+
+/// Has `publish` go on for a span at a time until a journal has made the files that it writes to in
+/// turn; `publish` returns their number. Making one is as much for the disk as filling it.
+///
+/// # Errors
+/// Those of `publish`, and when files are still made after [`MADE_WITHIN`].
+pub(super) fn until_made(mut publish: impl FnMut(Duration) -> Result<usize>) -> Result<()> {
+    let (begin, mut before) = (Instant::now(), usize::MAX);
+    loop {
+        let files = publish(MADE_AFTER)?;
+        if files == before {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < MADE_WITHIN, "the journal has {files} files after {MADE_WITHIN:?}, and makes more");
+        before = files;
+    }
 }
 
 /// Each appender appends records, and waits for its oldest one when its window is full.
@@ -72,7 +95,7 @@ fn measure(keeper: &impl Keeper, grouping: Grouping, slice: Duration) -> Result<
         };
         while begin.elapsed() < slice {
             count += 1;
-            open.push_back((keeper.append(appender, count, &record), Instant::now()));
+            open.push_back((keeper.append(appender, &record), Instant::now()));
             if open.len() == window {
                 settle(&mut open);
             }
@@ -141,7 +164,7 @@ impl Drop for Bare {
 }
 
 impl Keeper for Bare {
-    fn append(&self, _: usize, _: u64, record: &[u8]) -> u64 {
+    fn append(&self, _: usize, record: &[u8]) -> u64 {
         let mut state = self.state();
         state.buffer.extend_from_slice(record);
         state.accepted += 1;
@@ -199,7 +222,8 @@ impl Keeper for Bare {
 /// files are reused, as in the long run, and as the bare file is.
 struct Opened {
     journal: Journal,
-    streams: Vec<Stream>,
+    /// The stream of each appender, and the number of its records.
+    streams: Vec<(Stream, AtomicU64)>,
 }
 
 impl Opened {
@@ -209,24 +233,24 @@ impl Opened {
         for id in 0..appenders as u64 {
             let (stream, ticket) = journal.open_stream(StreamId { kind: 0, id }).map_err(|error| anyhow!("{error}"))?;
             journal.wait(ticket).map_err(|error| anyhow!("{error}"))?;
-            streams.push(stream);
-        }
-        // The files for the next segments are made before the measurement, as that of the bare run
-        // is.
-        let begin = Instant::now();
-        while journal.submit(|log| Ok(log.files())).unwrap_or(FILES) < FILES {
-            ensure!(begin.elapsed() < FILES_WITHIN, "the journal has no files after {FILES_WITHIN:?}");
-            std::thread::sleep(Duration::from_millis(20));
+            streams.push((stream, AtomicU64::new(0)));
         }
         Ok(Opened { journal, streams })
+    }
+
+    /// Segment files.
+    fn files(&self) -> Result<usize> {
+        let files = self.journal.submit(|log| Ok(log.files())).map_err(|error| anyhow!("{error}"))?;
+        Ok(files as usize)
     }
 }
 
 impl Keeper for Opened {
-    fn append(&self, appender: usize, count: u64, record: &[u8]) -> u64 {
+    fn append(&self, appender: usize, record: &[u8]) -> u64 {
+        let (stream, records) = &self.streams[appender];
+        let (stream, count) = (*stream, records.fetch_add(1, Ordering::Relaxed) + 1);
         // Nanoseconds, at a thousand events a second.
         let tick = count * 1_000_000;
-        let stream = self.streams[appender];
         let ticket = self.journal.append(stream, tick, &[record]).expect("the journal takes it");
         if count.is_multiple_of(CHOP) {
             self.journal.chop(stream, tick).expect("the journal takes it");

@@ -66,6 +66,10 @@ pub struct DurableArgs {
     #[arg(long, default_value = "target/bench-durable")]
     disk: PathBuf,
 
+    /// Publishers of the groups whose publishing is measured
+    #[arg(long, num_args = 1.., value_delimiter = ',', default_values_t = [1, 16])]
+    publishers: Vec<usize>,
+
     /// Gigabytes of the log that the broker is started on
     #[arg(long, default_value_t = 10.0)]
     gigabytes: f64,
@@ -110,7 +114,8 @@ impl DurableArgs {
 
     /// A broker that has all cores, with its data on the disk.
     fn free(&self, settings: &'static str) -> Setup<'_> {
-        Setup { core: None, own_core: Some(self.generator_core), settings, disk: Some(&self.disk) }
+        let (core, own_core, disk) = (None, Some(self.generator_core), Some(self.disk.as_path()));
+        Setup { core, own_core, settings, disk, keeps_nothing: false }
     }
 
     /// A broker on its core, with its data on the disk.

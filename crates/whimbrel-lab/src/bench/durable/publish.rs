@@ -2,11 +2,12 @@
 //! JetStream with a sync for each message.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::super::link::Link;
-use super::super::peers::Peer;
+use super::super::peers::{Peer, Setup};
 use super::super::process::{self, CpuClock};
 use super::alone::{self, RECORD};
 use super::publishers::Publishers;
@@ -23,8 +24,12 @@ const GROUPINGS: [(&str, Grouping); 3] = [
 /// The goal for this broker's rate relative to JetStream's.
 const JETSTREAM_TIMES: f64 = 20.0;
 
-/// The goal for this broker's rate relative to that of the journal alone.
+/// The goal for one publisher's rate relative to that of the journal alone.
 const JOURNAL_PART: f64 = 0.9;
+
+/// The goal for this broker's rate with several publishers, relative to the lesser of the journal's
+/// alone and its own with a journal that writes nothing.
+const LESSER_PART: f64 = 0.85;
 
 /// The time that one message may take beyond that in the journal alone, microseconds.
 const LONGER: f64 = 80.0;
@@ -39,6 +44,8 @@ enum Keeper {
     Journal,
     /// The journal, with one thread that has the windows of all publishers.
     OneThread,
+    /// This broker with a journal that writes nothing, behind the same sockets.
+    Floor,
     Whimbrel,
     JetStream,
 }
@@ -49,6 +56,7 @@ impl Keeper {
             Keeper::Bare => "bare write and sync",
             Keeper::Journal => "journal alone",
             Keeper::OneThread => "journal alone, one thread for all",
+            Keeper::Floor => "whimbrel, nothing kept",
             Keeper::Whimbrel => "whimbrel",
             Keeper::JetStream => "JetStream, always synced",
         }
@@ -66,9 +74,14 @@ impl Keeper {
                     _ => alone::journal(&args.disk, Grouping { publishers: 1, window: publishers * window }, slice),
                 }
             }
-            Keeper::Whimbrel => {
-                let broker = args.start(Peer::Whimbrel, args.free(PERSISTENT))?;
+            Keeper::Floor | Keeper::Whimbrel => {
+                let setup = Setup { keeps_nothing: self == Keeper::Floor, ..args.free(PERSISTENT) };
+                let broker = args.start(Peer::Whimbrel, setup)?;
                 let mut publishers = Publishers::connect(broker.target, grouping, RECORD_BODY)?;
+                alone::until_made(|span| {
+                    publishers.measure((Duration::ZERO, span), None)?;
+                    Ok(broker.segment_files())
+                })?;
                 publishers.measure(args.timing(), Some(CpuClock::of(broker.pid())?))
             }
             Keeper::JetStream => {
@@ -87,9 +100,15 @@ const RECORD_BODY: usize = RECORD - 48;
 
 type Measured = BTreeMap<(usize, Keeper), Vec<Rate>>;
 
+/// The groupings that are measured, with their indexes.
+fn groupings(args: &DurableArgs) -> impl Iterator<Item = (usize, &'static str, Grouping)> {
+    let all = GROUPINGS.iter().enumerate().map(|(index, (name, grouping))| (index, *name, *grouping));
+    all.filter(|(.., grouping)| args.publishers.contains(&grouping.publishers))
+}
+
 fn measured(args: &DurableArgs, keepers: &[Keeper]) -> Result<Measured> {
-    let all: Vec<(usize, Keeper)> = (0..GROUPINGS.len())
-        .flat_map(|index| keepers.iter().map(move |keeper| (index, *keeper)))
+    let all: Vec<(usize, Keeper)> = groupings(args)
+        .flat_map(|(index, ..)| keepers.iter().map(move |keeper| (index, *keeper)))
         .filter(|(index, keeper)| *keeper != Keeper::OneThread || GROUPINGS[*index].1.publishers > 1)
         .collect();
     let plan = args.shuffled(&all);
@@ -129,7 +148,7 @@ pub(super) fn journal(args: &DurableArgs) -> Result<Vec<Row>> {
     let keepers = [Keeper::Bare, Keeper::Journal];
     let measured = measured(args, &keepers)?;
     let mut rows = Vec::new();
-    for (index, (name, _)) in GROUPINGS.iter().enumerate() {
+    for (index, name, _) in groupings(args) {
         for keeper in keepers {
             let rates = measured.get(&(index, keeper)).map_or(&[][..], Vec::as_slice);
             rows.extend(own_rows(args, name, keeper, rates));
@@ -147,13 +166,24 @@ fn ratio(args: &DurableArgs, measured: &Measured, index: usize, (one, other): (K
     Some(Row::median("publish", text, "", &ratios, args.seed))
 }
 
+/// This broker's rate divided by the lesser of the same round's two that bound it: that of the
+/// journal alone, and that with a journal that writes nothing.
+fn beside_lesser(args: &DurableArgs, measured: &Measured, index: usize) -> Option<Row> {
+    let of = |keeper| measured.get(&(index, keeper));
+    let bounds = of(Keeper::Floor)?.iter().zip(of(Keeper::Journal)?);
+    let lesser = bounds.map(|(floor, journal)| floor.rate.min(journal.rate));
+    let ratios: Vec<f64> = of(Keeper::Whimbrel)?.iter().zip(lesser).map(|(ours, lesser)| ours.rate / lesser).collect();
+    let text = format!("{}: whimbrel / lesser of nothing kept and journal alone", GROUPINGS[index].0);
+    Some(Row::median("publish", text, "", &ratios, args.seed).at_least(LESSER_PART))
+}
+
 /// Compares this broker with all others.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
-    let mut keepers = vec![Keeper::Bare, Keeper::Journal, Keeper::OneThread, Keeper::Whimbrel];
+    let mut keepers = vec![Keeper::Bare, Keeper::Journal, Keeper::OneThread, Keeper::Floor, Keeper::Whimbrel];
     keepers.extend(args.brokers.contains(&Peer::JetStream).then_some(Keeper::JetStream));
     let measured = measured(args, &keepers)?;
     let mut rows = Vec::new();
-    for (index, (name, grouping)) in GROUPINGS.iter().enumerate() {
+    for (index, name, grouping) in groupings(args) {
         for keeper in &keepers {
             let rates = measured.get(&(index, *keeper)).map_or(&[][..], Vec::as_slice);
             rows.extend(own_rows(args, name, *keeper, rates));
@@ -167,8 +197,10 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
             rows.push(Row::median("publish", text, "µs", &longer, args.seed).at_most(LONGER));
             rows.extend(beside_journal.into_iter().chain(beside_jetstream));
         } else {
-            rows.extend(beside_journal.map(|row| row.at_least(JOURNAL_PART)));
-            rows.extend(beside(Keeper::OneThread));
+            let is_one = grouping.publishers == 1;
+            rows.extend(beside_journal.map(|row| if is_one { row.at_least(JOURNAL_PART) } else { row }));
+            rows.extend(beside(Keeper::OneThread).into_iter().chain(beside(Keeper::Floor)));
+            rows.extend((!is_one).then(|| beside_lesser(args, &measured, index)).flatten());
             rows.extend(beside_jetstream.map(|row| row.at_least(JETSTREAM_TIMES)));
         }
     }

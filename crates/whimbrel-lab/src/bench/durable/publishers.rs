@@ -73,6 +73,7 @@ impl Publishers {
     /// Measures for a time, after a warm-up.
     pub(super) fn measure(&mut self, (warm_up, slice): (Duration, Duration), broker: Option<CpuClock>) -> Result<Rate> {
         let begin = Instant::now();
+        self.left = u64::MAX;
         self.turn_while(|_, now| now < begin + warm_up)?;
         let (begin, before) = (Instant::now(), self.accepted);
         let read = || broker.map(CpuClock::read).transpose();
