@@ -463,3 +463,22 @@ impl Cursors {
         self.catching_up
     }
 }
+
+#[cfg(test)]
+mod size_tests {
+    use super::*;
+
+    /// Each absent subscription has all of them, so that a few bytes more are many at a million.
+    #[test]
+    fn what_an_absent_subscription_takes_is_small() {
+        let sizes = [
+            ("cursor", size_of::<Cursor>(), 160),
+            ("its durable state", size_of::<Durable>(), 128),
+            ("its catch-up", size_of::<CatchUp>(), 80),
+            ("its positions", size_of::<Positions>(), 8),
+        ];
+        for (what, bytes, most) in sizes {
+            assert!(bytes <= most, "{what}: {bytes} bytes instead of {most}");
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use whimbrel_core::{Filter, SubscriptionSpec};
+use whimbrel_core::{Filter, Input, Link, SubscriptionSpec};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
 
@@ -92,4 +92,44 @@ fn brokers_tell_each_other_which_events_repliers_want_and_when_none_does_any_mor
     net.leave(0, 2);
     net.advance(SECOND);
     assert_eq!(wanted(&net, 2, 0), [entry("a", false)]);
+}
+
+/// A broker alone keeps no interest. What the subscriptions made by then want is told as soon as
+/// there is another broker: with selectors also of sessions that end with their connection, with
+/// those of shared subscriptions, and without those that have ended.
+#[test]
+fn all_that_is_wanted_by_a_broker_alone_is_told_over_its_first_link() {
+    let mut net = Net::new(2);
+    net.attach(0, 1, "one");
+    net.attach(0, 2, "two");
+    let selector = Selector::parse("x = 1").expect("a selector");
+    let selective = |filter| Filter { selector: Some(&selector), ..plain(filter, Qos::AtMostOnce) };
+    net.subscribe(0, 1, plain("gone", Qos::AtMostOnce));
+    net.subscribe(0, 1, selective("selected"));
+    net.subscribe(0, 1, plain("plain", Qos::AtLeastOnce));
+    let shared: Vec<String> = (10..26).map(|number| format!("s{number}")).collect();
+    let texts: Vec<String> = shared.iter().map(|filter| format!("$share/them/{filter}")).collect();
+    texts.iter().for_each(|text| net.subscribe(0, 2, selective(text)));
+    net.input(0, Input::Unsubscribe { link: Link(1), tag: 9, filters: &["gone"] });
+    net.advance(SECOND * 3);
+    assert_eq!(wanted(&net, 0, 0), [], "nobody is there to be told");
+    net.join(0, 1, Duration::from_millis(1));
+    net.advance(SECOND * 3);
+    // The home of a shared subscription may be either, and it alone wants its events.
+    let all = net.nodes[1].core.interests(0, 10);
+    let entry = |entry: &whimbrel_core::overlay::InterestValue| {
+        (entry.filter.to_string(), entry.selector.as_deref().unwrap_or("").to_owned())
+    };
+    let mut told: Vec<_> = all.iter().flat_map(|info| info.entries.iter().map(entry)).collect();
+    told.sort_unstable();
+    let selected = shared.iter().map(|filter| (&**filter, "x = 1")).chain([("selected", "x = 1")]);
+    let expected: Vec<_> = [("plain", "")].into_iter().chain(selected).collect();
+    assert!(told.iter().map(|(filter, selector)| (&**filter, &**selector)).eq(expected), "{told:?}");
+    assert!(wanted(&net, 1, 0).len() > 2, "the homes of some shared subscriptions are where they were");
+    net.attach(1, 3, "three");
+    for (topic, wanted) in [("plain", 1), ("selected", 0), ("gone", 0)] {
+        net.publish(1, 3, topic, "a", Qos::AtLeastOnce);
+        net.advance(SECOND);
+        assert_eq!(net.got(0, 1).len(), wanted, "{topic}");
+    }
 }
