@@ -13,7 +13,7 @@ use crate::{Chore, Fault, Log, Refused, Storage, Ticket, WriteStep, perform_chor
 /// Pause after the disk was full before the next attempt to make a file.
 pub const FULL_RETRY: Duration = Duration::from_secs(1);
 
-/// What has come of a write.
+/// The outcome of writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Everything up to this ticket is durable.
@@ -25,9 +25,9 @@ pub enum Progress {
 /// A report of the writer, and what it does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// What has come of the last write.
+    /// The outcome of the last write.
     pub progress: Progress,
-    /// There is nothing to write: who is told may take its time, and delays only what is submitted
+    /// The writer has nothing to write: a slow callback delays only submissions that come
     /// meanwhile.
     pub is_idle: bool,
 }

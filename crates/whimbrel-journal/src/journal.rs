@@ -204,8 +204,8 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
     fn end(&mut self) {
         self.shared.close();
         for thread in self.threads.drain(..) {
-            // Who is told of a commit may hold the last reference: then the writer drops the
-            // journal, and ends when it returns.
+            // The callback may hold the last reference: then the writer itself drops the journal,
+            // and ends when the callback returns.
             if thread.thread().id() == std::thread::current().id() {
                 continue;
             }

@@ -326,6 +326,17 @@ impl Net {
         self.own_interest.record_answered(now);
     }
 
+    /// Begins the own interest with subscriptions that were answered before there was another
+    /// broker, or not yet. To be called before [`Net::want`] has them.
+    pub fn begin_interest(&mut self) {
+        self.own_interest.begin();
+    }
+
+    /// Records that no subscription has been answered that still exists.
+    pub fn forget_answers(&mut self) {
+        self.own_interest.forget_answers();
+    }
+
     /// Sets the ended hosts that the own link state names from now on; at most
     /// [`PREVIOUS_IDENTITIES_MAX`](whimbrel_wire::PREVIOUS_IDENTITIES_MAX).
     pub fn set_previous(&mut self, previous: Vec<PreviousIdentity>) {

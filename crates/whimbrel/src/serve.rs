@@ -48,7 +48,7 @@ impl Serve {
         let mut config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
         config.warnings.extend(warnings);
         if let Some(data) = &mut config.data {
-            data.keeps_nothing = self.keeps_nothing;
+            data.keeps_nothing = self.keeps_nothing && config.dev;
         }
         if self.check {
             for warning in &config.warnings {
@@ -90,8 +90,7 @@ impl clap::Args for Serve {
         let config = Arg::new("config").long("config").env("WHIMBREL_CONFIG").value_name("FILE");
         let config = config.help("Configuration file [default: whimbrel.toml, if there is one here]");
         let check = Arg::new("check").long("check").action(ArgAction::SetTrue);
-        // Hidden, and neither a variable nor a key of the file: a broker that keeps nothing is only for
-        // measurements.
+        // Hidden, and neither a variable nor a key of the file: the option is for measurements.
         let nothing = Arg::new(KEEP_NOTHING).long(KEEP_NOTHING).action(ArgAction::SetTrue).hide(true);
         let nothing = nothing.requires_all(["dev", "data"]);
         command

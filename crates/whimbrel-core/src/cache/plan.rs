@@ -191,7 +191,9 @@ impl PartitionSet {
 
     /// Whether a partition is in the set.
     pub fn contains(&self, partition: usize) -> bool {
-        self.words()[partition / 64] & (1 << (partition % 64)) != 0
+        let others = self.others.as_deref().map_or(&[][..], |others| &others[..]);
+        let word = if partition < 64 { Some(&self.first) } else { others.get(partition / 64 - 1) };
+        word.is_some_and(|word| word & (1 << (partition % 64)) != 0)
     }
 
     /// Whether the set is empty.

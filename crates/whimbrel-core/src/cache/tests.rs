@@ -2,7 +2,7 @@
 
 use whimbrel_event::{AcceptedEvent, EventId, PubendId, Tick, Time};
 
-use super::{Cache, Capacity, DefaultPlan, Plan, Policy};
+use super::{Cache, Capacity, DefaultPlan, PARTITIONS_MAX, PartitionSet, Plan, Policy};
 use crate::content::plain;
 
 fn write(cache: &mut Cache, importance: u8, payload: &[u8]) {
@@ -52,5 +52,22 @@ fn what_is_overwritten_leaves_no_room_behind() {
                 assert!(held <= said * 3 / 2 + 128 * 1024, "{policy:?} {sizes:?} {turn}: {held} held, {said} said");
             }
         }
+    }
+}
+
+#[test]
+fn a_set_is_the_same_however_it_was_made() {
+    for number in [0, 63, 64, 127, PARTITIONS_MAX - 1] {
+        let mut set = PartitionSet::first(3);
+        set.remove(number);
+        let before = set.clone();
+        assert!(!set.contains(number));
+        set.insert(number);
+        assert!(set.contains(number) && set != before);
+        assert_eq!((set.len(), set.iter().filter(|of| *of == number).count()), (before.len() + 1, 1));
+        set.remove(number);
+        assert_eq!(set, before, "with and without words beyond the first, {number}");
+        (0..3).for_each(|of| set.remove(of));
+        assert!(set.is_empty() && set == PartitionSet::EMPTY && set.iter().next().is_none());
     }
 }

@@ -18,8 +18,8 @@ use super::{Cursor, Cursors, RemoteLogs};
 use crate::store::RemotePosition;
 use crate::stream::Streams;
 
-/// As [`COMMON_MIN`], for the positions of absent cursors: a broker without others has absent
-/// subscriptions with as many, all at the same ticks after a restart.
+/// Least positions of a cursor in catch-up for which storage is shared: the number of own streams.
+/// After a restart all absent subscriptions of a broker without others stand at the same ticks.
 const OWN_MIN: usize = Streams::COUNT;
 
 /// Most streams of a subscription that may count from a later tick than the others.
@@ -72,12 +72,12 @@ impl InCommon {
 
     /// Shares storage for the holds of a subscription.
     pub(crate) fn hold(&mut self, held: &mut Positions) {
-        held.share_with(&mut self.held, COMMON_MIN);
+        held.share_with(&mut self.held);
     }
 
     /// Shares storage for the positions of a cursor in catch-up.
     pub(crate) fn fall_behind(&mut self, positions: &mut Positions) {
-        positions.share_with(&mut self.behind, OWN_MIN);
+        positions.share_from(&mut self.behind, OWN_MIN);
     }
 
     /// Sets the streams in `alike` to the watermark, and shares storage for that.
@@ -94,14 +94,14 @@ impl InCommon {
     pub(crate) fn share(&mut self, cursor: &mut Cursor) {
         if let Some(durable) = cursor.durable.as_deref_mut().filter(|durable| !durable.remote.since.is_empty()) {
             let remote = &mut durable.remote;
-            remote.newest.share_with(&mut self.newest, COMMON_MIN);
-            remote.holes.share_with(&mut self.holes, COMMON_MIN);
+            remote.newest.share_with(&mut self.newest);
+            remote.holes.share_with(&mut self.holes);
             remote.written.share_with(&mut self.marks);
         }
         if let Some(catch_up) = cursor.catch_up.as_deref_mut() {
             self.fall_behind(&mut catch_up.positions);
         }
-        cursor.acknowledged.share_with(&mut self.away, COMMON_MIN);
+        cursor.acknowledged.share_with(&mut self.away);
     }
 }
 

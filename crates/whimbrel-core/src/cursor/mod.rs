@@ -36,7 +36,7 @@ pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use lifecycle::early_grace;
 pub use notice::NOTICE_TOPIC;
 pub(crate) use notice::{NO_PUBEND, gap as notice_of, gap_of};
-pub(crate) use positions::{COMMON_MIN, Common, Positions};
+pub(crate) use positions::{Common, Positions};
 pub(crate) use remote_logs::RemoteLogs;
 pub(crate) use start::{AHEAD_MAX, BeginAt, Follow};
 pub(crate) use verdicts::Verdicts;
@@ -162,14 +162,14 @@ impl Cursor {
         self.without != Publisher::UNKNOWN && self.without == publisher
     }
 
-    /// Whether nothing keeps it from an event of an own stream, and the acknowledgement of such an
-    /// event moves its position alone: it is caught up, and in no stream is it ahead, unsettled or
-    /// detached, or has its client an event beyond its position.
+    /// Whether an event of an own stream goes to it without further checks, and an acknowledgement
+    /// only moves its position: it is caught up, in no stream ahead, unsettled or detached, and its
+    /// client has no event beyond its position.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
-        let is_alike = |durable: &Durable| durable.remote.detached.is_empty() && durable.rare.beyond.is_empty();
-        let stands_at_one_place = self.ahead.is_empty() && self.unsettled.is_empty();
-        self.catch_up.is_none() && stands_at_one_place && self.durable.as_deref().is_none_or(is_alike)
+        let has_no_exception = |durable: &Durable| durable.remote.detached.is_empty() && durable.rare.beyond.is_empty();
+        let is_in_step = self.catch_up.is_none() && self.ahead.is_empty() && self.unsettled.is_empty();
+        is_in_step && self.durable.as_deref().is_none_or(has_no_exception)
     }
 
     /// Whether the cursor had an event at another broker, before it came here.
@@ -470,7 +470,7 @@ mod size_tests {
 
     /// Each absent subscription has all of them, so that a few bytes more are many at a million.
     #[test]
-    fn what_an_absent_subscription_takes_is_small() {
+    fn the_types_of_an_absent_subscription_are_small() {
         let sizes = [
             ("cursor", size_of::<Cursor>(), 160),
             ("its durable state", size_of::<Durable>(), 128),

@@ -215,8 +215,13 @@ impl Positions {
     }
 
     /// Stores positions in common with `last`, or with its streams at one tick; otherwise replaces
-    /// `last`, for the next ones to compare with. Does nothing with fewer than `least` positions.
-    pub(crate) fn share_with(&mut self, last: &mut Common, least: usize) {
+    /// `last`, for the next ones to compare with. Does nothing with fewer than [`COMMON_MIN`].
+    pub(crate) fn share_with(&mut self, last: &mut Common) {
+        self.share_from(last, COMMON_MIN);
+    }
+
+    /// As [`Positions::share_with`], with another least number of positions.
+    pub(crate) fn share_from(&mut self, last: &mut Common, least: usize) {
         if self.differing() < least || self.share(last, None) {
             return;
         }
@@ -327,7 +332,7 @@ mod tests {
                     4 => {
                         let _ = positions.share(&common(&others[at as usize % 3]), (tick < 4).then_some(Tick(tick)));
                     }
-                    5 => positions.share_with(&mut last, COMMON_MIN),
+                    5 => positions.share_with(&mut last),
                     _ => {
                         let least: Positions = [(pubend, Tick(tick))].into_iter().collect();
                         positions.retain_above(&least);
@@ -357,7 +362,7 @@ mod tests {
             let mut bytes = 0;
             for number in 0..100 {
                 let mut positions: Positions = all(number).collect();
-                positions.share_with(&mut last, COMMON_MIN);
+                positions.share_with(&mut last);
                 assert!(positions.iter().eq(all(number)));
                 bytes += positions.bytes();
             }

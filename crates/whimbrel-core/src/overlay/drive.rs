@@ -338,6 +338,32 @@ impl Broker {
         }
     }
 
+    /// Begins the own interest with all subscriptions; durable ones count on other brokers' logs
+    /// when these have granted that. Called when a link comes up, and does nothing from the second
+    /// on. Without a link the interest has no reader, and takes memory for each subscription.
+    /// Takes n log n in the number of subscriptions.
+    fn begin_interest(&mut self, now: Time) {
+        if self.router.is_watched() {
+            return;
+        }
+        self.router.watch(self.groups.indexed());
+        if self.router.has_changes() {
+            self.overlay.net.begin_interest();
+        }
+        self.router.record_buffer(&[], &self.buffer);
+        for cursor in self.cursors.ids() {
+            self.await_grants(cursor);
+            let of_cursor = self.cursors.get(cursor);
+            let Some(durable) = of_cursor.durable.as_deref() else { continue };
+            // Their earlier selectors stay in the interest until the events for them have been
+            // delivered.
+            let text = &self.router.get(of_cursor.subscription).text.clone();
+            let old = durable.rare.old.iter();
+            old.for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
+        }
+        self.collect_own_interest(now);
+    }
+
     /// Collects which subscriptions were added and removed; other brokers are told soon.
     pub(crate) fn collect_own_interest(&mut self, now: Time) {
         let overlay = &mut self.overlay;
@@ -354,7 +380,8 @@ impl Broker {
     /// Announces the own interest, if it has changed.
     pub(super) fn tell_interest(&mut self, now: Time, out: &mut dyn Output) {
         // Subscriptions that were made in this step, and wait for a version that has them, belong
-        // to this version.
+        // to this version. Before the first link no version has any, and no broker can confirm one:
+        // the first version that is told has all of them, and comes first.
         self.collect_own_interest(now);
         let Broker { overlay, retained, .. } = self;
         if overlay.net.tell_interest(&mut Io { now, out: &mut *out, maps: &[&*retained] }) {

@@ -138,28 +138,6 @@ impl Broker {
         }
     }
 
-    /// Begins the own interest with all subscriptions; durable ones count on other brokers' logs
-    /// when these have granted that. Done when the first link comes up: a broker that stays alone
-    /// has nobody to tell, and need not keep it. Takes n log n in the number of subscriptions, once.
-    pub(super) fn begin_interest(&mut self, now: Time) {
-        if self.router.is_watched() {
-            return;
-        }
-        self.router.watch(self.groups.indexed());
-        self.router.record_buffer(&[], &self.buffer);
-        for cursor in self.cursors.ids() {
-            self.await_grants(cursor);
-            let of_cursor = self.cursors.get(cursor);
-            let Some(durable) = of_cursor.durable.as_deref() else { continue };
-            // Their earlier selectors stay in the interest until the events for them have been
-            // delivered.
-            let text = &self.router.get(of_cursor.subscription).text.clone();
-            let old = durable.rare.old.iter();
-            old.for_each(|old| self.router.keep_old_interest(durable.number, text, old.view().selector));
-        }
-        self.collect_own_interest(now);
-    }
-
     /// Lets durable subscriptions count on the log of a new broker when it has granted that. The
     /// present version of the interest has all of them.
     pub(super) fn await_grant_of(&mut self, now: Time, host: HostId) {

@@ -124,8 +124,8 @@ pub(crate) struct Router {
     /// The owner of each durable interest.
     interests: Vec<Option<(DurableNo, u32)>>,
     free_interests: Vec<u32>,
-    /// Subscriptions that began and ended since [`Router::take_changes`]; `None`: there are no
-    /// other brokers to tell.
+    /// Subscriptions that began and ended since [`Router::take_changes`]; `None`: no link
+    /// has come up yet, and changes are not recorded.
     changes: Option<Vec<InterestChange>>,
     pub(crate) misses: u64,
 }

@@ -510,7 +510,9 @@ mod tests {
                                 Some(entry) => entry.1 = true,
                                 None => {
                                     prop_assert!(inflight.is_resent());
-                                    open.push((inflight.push(slot(Qos::AtLeastOnce)), true));
+                                    // Every other one is of a cursor, whose number tells whether it is plain.
+                                    let cursor = if pick % 2 == 0 { NO_CURSOR } else { u32::from(pick % 4) };
+                                    open.push((inflight.push(Slot { cursor, ..slot(Qos::AtLeastOnce) }), true));
                                 }
                             }
                         }
@@ -518,7 +520,10 @@ mod tests {
                     2 if !open.is_empty() => {
                         let (tag, _) = open.remove(pick as usize % open.len());
                         // By the short way or, where that does not apply, by the general one.
-                        let is_short = pick.is_multiple_of(2) && inflight.acknowledge_oldest(tag, |_, _| false).is_some();
+                        let cursor = inflight.slot(tag).expect("it is open").cursor;
+                        let by = pick.is_multiple_of(2).then(|| inflight.acknowledge_oldest(tag, |of, _| of == 1));
+                        let is_short = by.flatten().is_some();
+                        prop_assert!(!is_short || by.flatten() == Some(cursor) && matches!(cursor, 1 | NO_CURSOR));
                         if !is_short {
                             prop_assert_eq!(settle(&mut inflight, tag, Settlement::Acknowledged), Settled::Done);
                         }

@@ -16,7 +16,7 @@ use super::position::{BaseNo, PositionBases, tick_of};
 use super::wire::{ByteReader, put_varint};
 use super::{DurablePosition, RemotePosition};
 use crate::broker::Broker;
-use crate::cursor::{COMMON_MIN, Common, Cursor, Positions};
+use crate::cursor::{Common, Cursor, Positions};
 use crate::stream::low_watermark_of;
 
 /// A position changes to a base only if at most this many of the base's brokers have logs on which
@@ -218,7 +218,7 @@ impl WrittenPosition {
 
     /// Shares storage with the previous subscription's marks where they are equal.
     pub(crate) fn share_with(&mut self, last: &mut Common) {
-        self.marks.share_with(last, COMMON_MIN);
+        self.marks.share_with(last);
     }
 
     /// Up to where the subscription was given something, by stream.

@@ -138,6 +138,7 @@ impl Broker {
         let is_own = streams.own_reliable(publication.accepted.id.pubend).is_some();
         let mut round =
             PassRound::new(now, (is_own, is_hosted), self.cache.plan().partitions.len(), &mut self.fallen, brokers);
+        round.is_plain &= self.has_plain_way;
         for target in targets {
             round.offer(target, publication, shared, cursors, sessions, out);
         }
@@ -175,6 +176,8 @@ struct PassRound<'a> {
     now: Time,
     /// It is of an own stream that may be logged.
     is_own: bool,
+    /// Plain cursors are given it without further checks.
+    is_plain: bool,
     /// It is of one of this broker's streams, so other brokers are sent it.
     is_hosted: bool,
     matched: bool,
@@ -194,7 +197,7 @@ impl<'a> PassRound<'a> {
         fallen: &'a mut Vec<u32>,
         brokers: &'a mut Vec<u32>,
     ) -> Self {
-        PassRound { now, is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
+        PassRound { now, is_own, is_plain: is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
     }
 
     #[inline]
@@ -249,11 +252,11 @@ impl<'a> PassRound<'a> {
         self.matched = true;
         let cursor = cursors.record_passed(id, event, self.is_own);
         let is_flying = sessions.get(cursor.session).inflight.loading(id, event).is_some();
-        if is_flying || !self.is_own || !cursor.is_plain() {
-            match hindrance(cursor, publication) {
-                Some(Hindrance::Had) => return,
-                None if !is_flying => cursor.mark(event.pubend, event.tick),
-                Some(Hindrance::Earlier) | None => return self.fallen.push(id),
+        if is_flying || !self.is_plain || !cursor.is_plain() {
+            match hindrance(cursor, publication, is_flying) {
+                Some(Hindrance::Elsewhere) => return,
+                Some(Hindrance::Earlier) => return self.fallen.push(id),
+                None => cursor.mark(event.pubend, event.tick),
             }
         }
         cursor.silence.told_at = self.now;
@@ -264,24 +267,26 @@ impl<'a> PassRound<'a> {
     }
 }
 
-/// Why a caught-up cursor is not given an event that is passed.
+/// Why a cursor is not given an event that is passed.
 enum Hindrance {
-    /// It has had the event, or reads it elsewhere.
-    Had,
-    /// An event before it may be missing, or is being read elsewhere.
+    /// It has had the event, or gets it from catch-up or from another broker's log.
+    Elsewhere,
+    /// An event before it may be missing, or is still to be read.
     Earlier,
 }
 
-/// What keeps a cursor from being given an event, if anything does.
-fn hindrance(cursor: &mut Cursor, publication: &Publication<'_>) -> Option<Hindrance> {
+/// What keeps a cursor from being given an event, if anything does. `is_flying`: the event was in
+/// flight before a restart, and is to be sent again when the cursor reads it.
+fn hindrance(cursor: &mut Cursor, publication: &Publication<'_>, is_flying: bool) -> Option<Hindrance> {
     let AcceptedEvent { id, event, .. } = &publication.accepted;
     if cursor.catch_up.is_some() || cursor.has_had(*id) || cursor.is_detached(id.pubend) {
-        return Some(Hindrance::Had);
+        return Some(Hindrance::Elsewhere);
     }
     // After a restart of this broker, its stream may have begun again with earlier events.
     if cursor.durable.as_deref().is_some_and(|durable| durable.rare.beyond.contains(id)) {
-        return Some(Hindrance::Had);
+        return Some(Hindrance::Elsewhere);
     }
+    // It comes after an event of another stream that is being read elsewhere.
     let is_blocked = event.headers.after.iter().any(|after| cursor.is_detached(after.pubend));
-    (cursor.is_unsettled(*id) || is_blocked).then_some(Hindrance::Earlier)
+    (cursor.is_unsettled(*id) || is_blocked || is_flying).then_some(Hindrance::Earlier)
 }

@@ -216,6 +216,10 @@ impl Broker {
             let begins = (request.wants_token() && is_there).then(|| self.begins(now, index, &request.view()));
             answered.results.push(result.clone().map(|granted| Granted { begins, ..granted }));
         }
+        if !self.router.is_watched() && self.router.len() <= made.len() {
+            // There was no other subscription, and no broker was told of former ones.
+            self.overlay.net.forget_answers();
+        }
         self.overlay.net.record_answered(now);
         out.subscribed(whom.link, tag, &answered.results, &answered.pending);
         for Made { request, is_new, result } in &made {

@@ -8,10 +8,14 @@ use crate::segment::{EXTENT_ROOM, RUN_ROOM};
 use crate::storage::Slot;
 use crate::types::{HEAD, MAP_SEGMENTS, RESERVE_SEGMENTS, Refused, SECTOR};
 
-/// Files beyond the reserve that are kept for the next segments; further ones are removed. As many
-/// as a busy journal fills between two chops: with fewer it would make and remove files all the
-/// time, and filling one with zeros is as much for the disk as writing it.
-const SPARE_KEEP: usize = 8;
+/// Files beyond the reserve that are kept for the next segments, at most; further ones are removed.
+/// As many as a busy journal fills between two chops: with fewer it would make and remove files all
+/// the time, and filling one with zeros is as much for the disk as writing it.
+const SPARE_KEEP_MAX: u64 = 8;
+/// At least; large segments are filled less often.
+const SPARE_KEEP_MIN: u64 = 2;
+/// Bytes of such files, as far as these bounds allow.
+const SPARE_BYTES: u64 = 256 << 20;
 /// Spare files that should always exist: those kept for maps, and the reserve.
 const KEPT: usize = (RESERVE_SEGMENTS + MAP_SEGMENTS) as usize;
 
@@ -73,7 +77,9 @@ impl Log {
 
     /// A file that will not be needed soon.
     pub(super) fn surplus(&self) -> Option<Slot> {
-        let keep = KEPT + 1 + SPARE_KEEP;
+        let spare = (SPARE_BYTES / u64::from(self.options.segment_bytes)).clamp(SPARE_KEEP_MIN, SPARE_KEEP_MAX);
+        let spare = if self.space.disk_full { 0 } else { spare };
+        let keep = KEPT + 1 + spare as usize;
         // The reserve stays: without it no space could be freed.
         let over = self.files() > self.options.segments_max() && self.space.spare.len() > KEPT;
         let surplus = !self.space.busy && (self.space.spare.len() > keep || over);

@@ -65,6 +65,9 @@ pub struct OwnInterest {
     /// When the first subscription of this interest was answered: from then on its client relies on
     /// its events.
     answered_at: Option<Time>,
+    /// When the first subscription of the first version was answered, if that was before there was
+    /// another broker: see [`OwnInterest::begin`].
+    answered_before: Option<Time>,
 }
 
 /// A subscription that the reductions have.
@@ -99,8 +102,8 @@ pub enum InterestChange {
 }
 
 impl OwnInterest {
-    /// An empty interest. `answered_at`: when the first subscriptions were answered, if they are
-    /// those of an earlier incarnation.
+    /// An empty interest. `answered_at`: when subscriptions of an earlier incarnation were
+    /// answered, if there are any.
     pub fn new(host: HostId, incarnation: u64, answered_at: Option<Time>) -> OwnInterest {
         OwnInterest {
             host,
@@ -116,6 +119,7 @@ impl OwnInterest {
             told_at: Time::ZERO,
             began: 0,
             answered_at,
+            answered_before: None,
         }
     }
 
@@ -132,6 +136,18 @@ impl OwnInterest {
     /// Records that a subscription was answered.
     pub fn record_answered(&mut self, now: Time) {
         self.answered_at.get_or_insert(now);
+    }
+
+    /// Begins with subscriptions that were answered since the first call of
+    /// [`OwnInterest::record_answered`] after [`OwnInterest::forget_answers`], before there was
+    /// another broker.
+    pub fn begin(&mut self) {
+        self.answered_before = self.answered_at;
+    }
+
+    /// Records that no subscription has been answered that still exists.
+    pub fn forget_answers(&mut self) {
+        self.answered_at = None;
     }
 
     /// For how long the subscribers have relied on this interest; zero: no subscription is answered
@@ -299,9 +315,7 @@ impl OwnInterest {
         self.version += 1;
         self.told_at = now;
         if was_empty {
-            // Subscriptions may have been answered long before the first version, by a broker that
-            // had no other to tell. Those of later ones are not answered yet.
-            self.answered_at = self.answered_at.filter(|_| self.began == 0);
+            self.answered_at = self.answered_before.take();
             self.began = self.version;
         }
         Some(delta)

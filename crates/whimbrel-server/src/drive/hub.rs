@@ -362,15 +362,15 @@ impl Hub {
         self.finish_within(owner, TURNS_MAX);
     }
 
-    /// As [`Hub::finish`], with another number of turns, at least one.
-    fn finish_within<'a>(&'a self, mut owner: Owner<'a>, most: usize) {
+    /// As [`Hub::finish`], with at most `turns_max` turns, at least one.
+    fn finish_within<'a>(&'a self, mut owner: Owner<'a>, turns_max: usize) {
         for turn in 1.. {
             self.take_turn(&mut owner);
             let is_due = self.let_go(owner);
             if !is_due && !self.has_work() {
                 return;
             }
-            if turn == most {
+            if turn == turns_max {
                 return self.arm(AT_ONCE);
             }
             // The new owner does the same after letting go.

@@ -7,12 +7,12 @@
 //! neither, and never wait for the machine's.
 
 pub mod check;
+mod null;
 mod open;
 mod read;
 mod signal;
 mod streams;
 mod submit;
-mod void;
 
 use std::sync::Arc;
 
@@ -35,6 +35,19 @@ pub struct Usage {
     pub segment_bytes: u64,
     /// Bytes that all segments may take.
     pub max_bytes: u64,
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Number of times that the journal became full.
+    full: u64,
+    /// Submissions that left writes waiting for room in the next commit.
+    busy: u64,
+    /// Parts of streams found damaged.
+    damaged: u64,
+    /// Parts of streams read.
+    reads: u64,
 }
 
 /// The journal's numbers for metrics.

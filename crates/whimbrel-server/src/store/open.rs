@@ -19,7 +19,7 @@ use whimbrel_mqtt::{Config, MqttBroker};
 
 use super::signal::Signal;
 use super::streams::{PUBENDS, Streams};
-use super::void::Void;
+use super::null::NullStorage;
 use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
@@ -214,7 +214,7 @@ pub fn open(opening: &Opening, config: Config, seed: u64) -> Result<Opened, Open
     let path = opening.directory.display().to_string();
     let lock = lock(&opening.directory)?;
     let fault = |cause| OpenError::Journal { path: path.clone(), cause };
-    let (disk, identity) = if opening.keeps_nothing { void(opening, seed)? } else { disk(opening).map_err(fault)? };
+    let (disk, identity) = if opening.keeps_nothing { null_disk(opening, seed)? } else { disk(opening).map_err(fault)? };
     let options = options(opening, &disk, free_bytes(&opening.directory)).map_err(fault)?;
     let (log, report) = Log::open(&disk, options, identity).map_err(fault)?;
     tell(&path, &log, &report);
@@ -233,13 +233,14 @@ fn disk(opening: &Opening) -> Result<(Arc<dyn Storage + Send + Sync>, u64), whim
 ///
 /// # Errors
 /// There is a journal in the directory.
-fn void(opening: &Opening, seed: u64) -> Result<(Arc<dyn Storage + Send + Sync>, u64), OpenError> {
+fn null_disk(opening: &Opening, seed: u64) -> Result<(Arc<dyn Storage + Send + Sync>, u64), OpenError> {
     let path = opening.directory.display().to_string();
-    if opening.directory.join(JOURNAL).exists() {
+    // What cannot be looked at may be there.
+    if opening.directory.join(JOURNAL).try_exists().unwrap_or(true) {
         return Err(OpenError::Kept { path });
     }
     tracing::error!(path, "--keep-nothing: nothing is written to the disk, and all that is acknowledged will be lost");
-    Ok((Arc::new(Void), seed))
+    Ok((Arc::new(NullStorage), seed))
 }
 
 /// Restores the broker from a journal, and starts the journal's threads.

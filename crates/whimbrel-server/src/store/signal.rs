@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -13,9 +13,10 @@ use super::read::Answer;
 /// For [`Signal::awaited`]: no commit is awaited.
 const NONE: u64 = u64::MAX;
 
-/// Submissions that wait for the disk, up to which the journal's writer becomes the machine's owner
-/// itself when it has nothing to write. With more, the output of many would delay the next write.
-const HEARD_MAX: usize = 1;
+/// Most batches not known to be durable with which the journal's writer becomes the machine's owner
+/// itself when it has nothing to write: those of a message or two, and of positions that are written
+/// beside them. With more, the output of many would delay the next write.
+const WRITER_OWNS_MAX: u64 = 4;
 
 /// Reports of the journal. The machine's owner takes them after each turn, as it looks into the
 /// inbox. If the machine has no owner, the thread that reports becomes one if it has time, else a
@@ -30,18 +31,18 @@ pub struct Signal {
     failure: Mutex<Option<String>>,
     answered: AtomicBool,
     answers: Mutex<Vec<Answer>>,
-    /// Submissions not known to be durable.
-    waiting: AtomicUsize,
+    /// Batches not known to be durable.
+    waiting: AtomicU64,
     wake: Notify,
-    ear: OnceLock<Ear>,
+    handler: OnceLock<ReportHandler>,
 }
 
 /// Becomes the machine's owner for a turn, unless it has one.
-struct Ear(Box<dyn Fn() + Send + Sync>);
+struct ReportHandler(Box<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for Ear {
+impl fmt::Debug for ReportHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ear")
+        f.write_str("ReportHandler")
     }
 }
 
@@ -54,9 +55,9 @@ impl Default for Signal {
             failure: Mutex::default(),
             answered: AtomicBool::new(false),
             answers: Mutex::default(),
-            waiting: AtomicUsize::new(0),
+            waiting: AtomicU64::new(0),
             wake: Notify::new(),
-            ear: OnceLock::new(),
+            handler: OnceLock::new(),
         }
     }
 }
@@ -74,18 +75,18 @@ impl Signal {
         if !self.has_news() {
             return;
         }
-        let has_time = told.is_idle && self.waiting.load(Ordering::SeqCst) <= HEARD_MAX;
-        match self.ear.get() {
+        let has_time = told.is_idle && self.waiting.load(Ordering::SeqCst) <= WRITER_OWNS_MAX;
+        match self.handler.get() {
             // An owner that is at work takes the reports when it lets go.
-            Some(ear) if has_time => (ear.0)(),
+            Some(handler) if has_time => (handler.0)(),
             _ => self.wake.notify_one(),
         }
     }
 
-    /// Has the journal's writer call `ear` when there are reports, few submissions wait, and it has
+    /// Has the journal's writer call `handler` when there are reports, few submissions wait, and it has
     /// nothing to write. The first call counts.
-    pub(crate) fn listen(&self, ear: impl Fn() + Send + Sync + 'static) {
-        self.ear.get_or_init(|| Ear(Box::new(ear)));
+    pub(crate) fn listen(&self, handler: impl Fn() + Send + Sync + 'static) {
+        self.handler.get_or_init(|| ReportHandler(Box::new(handler)));
     }
 
     /// Records that all operations up to this ticket are durable.
@@ -117,8 +118,8 @@ impl Signal {
         Ticket(self.committed.load(Ordering::SeqCst))
     }
 
-    /// Makes it a report that this ticket is durable; `waiting`: submissions not known to be.
-    pub(super) fn await_ticket(&self, ticket: Option<Ticket>, waiting: usize) {
+    /// Makes it a report that this ticket is durable; `waiting`: batches not known to be.
+    pub(super) fn await_ticket(&self, ticket: Option<Ticket>, waiting: u64) {
         self.waiting.store(waiting, Ordering::SeqCst);
         self.awaited.store(ticket.map_or(NONE, |ticket| ticket.0), Ordering::SeqCst);
     }
@@ -163,18 +164,18 @@ mod tests {
 
     #[test]
     fn a_writer_with_time_hears_of_few_submissions_itself_and_wakes_nobody() {
-        let (signal, heard) = (Signal::default(), Arc::new(AtomicUsize::new(0)));
+        let (signal, heard) = (Signal::default(), Arc::new(AtomicU64::new(0)));
         let count = Arc::clone(&heard);
         signal.listen(move || {
             count.fetch_add(1, Ordering::SeqCst);
         });
-        signal.await_ticket(Some(Ticket(5)), HEARD_MAX);
+        signal.await_ticket(Some(Ticket(5)), WRITER_OWNS_MAX);
         assert!(!wakes(&signal, 4, true), "nobody waits for that one");
         assert_eq!(heard.load(Ordering::SeqCst), 0);
         assert!(!wakes(&signal, 5, true));
         assert_eq!(heard.load(Ordering::SeqCst), 1);
         assert!(wakes(&signal, 6, false), "there is something to write");
-        signal.await_ticket(Some(Ticket(7)), HEARD_MAX + 1);
+        signal.await_ticket(Some(Ticket(7)), WRITER_OWNS_MAX + 1);
         assert!(wakes(&signal, 7, true), "many wait");
         assert_eq!(heard.load(Ordering::SeqCst), 1);
     }

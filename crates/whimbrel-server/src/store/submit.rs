@@ -14,7 +14,7 @@ use whimbrel_mqtt::{ConnId, Input, MqttBroker, Output};
 use super::read::{Answer, Reader, Slice};
 use super::signal::Signal;
 use super::streams::Streams;
-use super::{Disk, StoreAccount, Usage};
+use super::{Counts, Disk, StoreAccount, Usage};
 use crate::drive::Clock;
 use crate::logging::Throttle;
 
@@ -51,25 +51,17 @@ struct Stuck {
     has_event: bool,
 }
 
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    /// Number of times that the journal became full.
-    pub(super) full: u64,
-    /// Submissions that left writes waiting for room in the next commit.
-    pub(super) busy: u64,
-    /// Parts of streams found damaged.
-    pub(super) damaged: u64,
-    /// Parts of streams read.
-    pub(super) reads: u64,
-}
-
 /// The broker's journal, as the owner of the machine uses it.
 pub struct Store {
+    /// Dropped before the journal, whose last reference the thread of reads must not have: the
+    /// journal's writer may be what drops this, and would wait for that thread.
+    reader: Reader,
     journal: Arc<Disk>,
     streams: Streams,
     map: Map,
     signal: Arc<Signal>,
+    /// The last batch known to be durable.
+    durable: BatchNo,
     /// Last ticket, last batch and time of each submission not known to be durable, at most
     /// [`TICKETS_MAX`].
     tickets: VecDeque<(Ticket, BatchNo, Time)>,
@@ -82,7 +74,6 @@ pub struct Store {
     look_at: Option<Time>,
     /// A piece of the map that is to be cleaned was read.
     has_piece: bool,
-    reader: Reader,
     counts: Counts,
     damages: Throttle,
 }
@@ -101,6 +92,7 @@ impl Store {
             streams,
             map,
             signal,
+            durable: BatchNo(0),
             tickets: VecDeque::new(),
             latency: latency(),
             state: State::Open,
@@ -191,6 +183,7 @@ impl Store {
             && ticket <= committed
         {
             upto = Some(batch);
+            self.durable = batch;
             self.latency.observe(now.since(at).as_secs_f64());
             self.tickets.pop_front();
         }
@@ -198,7 +191,9 @@ impl Store {
         self.busy_until = None;
         self.look_at = self.look_at.map(|_| now);
         self.await_commit();
-        upto.into_iter().for_each(|upto| broker.handle(now, Input::Committed { upto }, out));
+        if let Some(upto) = upto {
+            broker.handle(now, Input::Committed { upto }, out);
+        }
     }
 
     /// Asks for a report of the next commit that matters.
@@ -206,7 +201,8 @@ impl Store {
         let is_any = self.busy_until.is_some() || self.look_at.is_some();
         let oldest = || self.tickets.front().map(|(ticket, ..)| *ticket);
         let awaited = if is_any { Some(Ticket(self.signal.upto().0 + 1)) } else { oldest() };
-        self.signal.await_ticket(awaited, self.tickets.len());
+        let waiting = self.tickets.back().map_or(0, |(_, batch, _)| batch.0.saturating_sub(self.durable.0));
+        self.signal.await_ticket(awaited, waiting);
     }
 
     fn tell_slice(&mut self, slice: &Slice, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {

@@ -17,8 +17,8 @@ use crate::progress;
 /// The greatest ratio of the costs of a durable and a nondurable delivery.
 const TIMES: f64 = 1.3;
 
-/// What a durable delivery may cost more where most of the cost is that of deliveries, µs. A ratio
-/// would forbid to make nondurable ones cheaper.
+/// What a durable delivery may cost more than a nondurable one where deliveries are most of the
+/// cost, µs. A bound on the ratio would be broken by making nondurable deliveries cheaper.
 const BEYOND: f64 = 0.05;
 
 /// From this many subscribers on, publishing is the lesser part of the cost: see [`BEYOND`].

@@ -1,7 +1,7 @@
-//! The memory that absent sessions take: how much a broker's resident memory grows from one number of
-//! durable subscriptions to a greater one, so that what it takes once does not count. The broker is
-//! restarted on its stored sessions before each reading, so that the memory of connections does not
-//! count either. The figure varies little, and is measured once.
+//! The memory of absent sessions: the growth of a broker's resident memory from one number of
+//! durable subscriptions to a greater one. What the broker takes once does not count. The broker is
+//! restarted on its stored sessions before each reading, so that connections do not count either.
+//! The figure varies little, and is measured once.
 
 use core::ops::Range;
 

@@ -5,9 +5,9 @@ use whimbrel_journal::{Fault, Slot, Storage};
 /// A disk that takes every write at once and keeps nothing of it. A journal on it begins empty,
 /// and every read fails. Only `whimbrel serve --keep-nothing` has one.
 #[derive(Debug)]
-pub(super) struct Void;
+pub(super) struct NullStorage;
 
-impl Storage for Void {
+impl Storage for NullStorage {
     fn slots(&self) -> Result<Vec<(Slot, u64)>, Fault> {
         Ok(Vec::new())
     }
