@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::compare::own_program;
+use super::load::LoadArgs;
 use super::peers::{Peer, Programs, Running, Setup};
+use super::process;
 use super::rows::{self, Row};
 use super::wire::Protocol;
-use super::{LoadArgs, process};
 use crate::output::say;
 
 /// Parts of the measurement.
@@ -78,7 +79,7 @@ impl SemiArgs {
     fn start(&self, program: &Path, settings: &str) -> Result<Running> {
         let programs = Programs { whimbrel: program.to_owned(), peers: PathBuf::new() };
         let (core, own_core) = (Some(self.broker_core), Some(self.generator_core));
-        let setup = Setup { core, own_core, settings, disk: None };
+        let setup = Setup { core, own_core, settings, ..Setup::default() };
         let mut broker = Running::start_with(Peer::Whimbrel, &programs, setup)?;
         broker.target.protocol = Protocol::Mqtt5;
         Ok(broker)
