@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-disturbance fuzz soak upgrade worlds audit deb dist format
+.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-transports bench-disturbance fuzz soak upgrade worlds audit deb dist format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -55,6 +55,11 @@ bench-durable: ## measure what the journal and durable subscriptions cost, besid
 	bench/install-peers.sh
 	cargo build --locked --release --package whimbrel
 	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench durable $(ARGS)
+
+bench-transports: ## measure what TLS and WebSocket cost the broker per message, beside TCP (two minutes; ARGS="--body 1000" for other sizes)
+	@scripts/require.sh cc=build-essential
+	cargo build --locked --release --package whimbrel
+	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" bench transports $(ARGS)
 
 bench-disturbance: ## measure how long a bystander waits while others mean harm, and while one input makes much work (three minutes; ARGS="flood" chooses the harm)
 	@scripts/require.sh cc=build-essential python3

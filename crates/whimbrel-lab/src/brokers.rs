@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use crate::bench::compare::own_program;
 use crate::bench::process::{self, CpuClock};
 use crate::bench::target::Target;
+use crate::bench::transport::Transport;
 use crate::bench::wire::Protocol;
 
 /// How long the broker may take to answer a request for its metrics.
@@ -74,7 +75,7 @@ impl Broker {
         let folder = TempDir::with_prefix("whimbrel-lab-").context("making a data directory")?;
         let free = SocketAddr::from(([127, 0, 0, 1], 0));
         let (child, Addresses { mqtt, http, overlay }) = launch(&folder, &setup, [free, free])?;
-        let target = Target { address: mqtt, protocol: Protocol::Mqtt5 };
+        let target = Target { address: mqtt, protocol: Protocol::Mqtt5, transport: Transport::Tcp };
         Ok(Broker { child, folder, setup, http, target, overlay })
     }
 

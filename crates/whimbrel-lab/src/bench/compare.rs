@@ -7,10 +7,11 @@ use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 use super::case::Case;
+use super::load::LoadArgs;
 use super::measure::{self, Sample, Settings};
 use super::peers::{Peer, Programs, Running};
 use super::report::{Conditions, Report};
-use super::{LoadArgs, plot, process};
+use super::{plot, process};
 use crate::output::{say, tell};
 use crate::progress;
 

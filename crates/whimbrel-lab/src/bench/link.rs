@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::target::Target;
+use super::transport::{Coding, Transport};
 use super::wire::{self, Frame, Protocol, QoS, mqtt, nats};
 
 /// How long a broker may take to answer during the set-up.
@@ -67,6 +68,7 @@ pub fn subscription(protocol: Protocol, topic: &str, qos: QoS) -> Vec<u8> {
 pub struct Link {
     target: Target,
     stream: TcpStream,
+    coding: Option<Box<Coding>>,
     received: Vec<u8>,
 }
 
@@ -88,13 +90,14 @@ impl Link {
     }
 
     fn open_with(target: Target, hello: &[u8]) -> Result<Link> {
-        let stream = TcpStream::connect_timeout(&target.address, SETUP_TIMEOUT)
+        let mut stream = TcpStream::connect_timeout(&target.address, SETUP_TIMEOUT)
             .with_context(|| format!("connecting to {target}: is the broker running?"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SETUP_TIMEOUT))?;
         stream.set_write_timeout(Some(SETUP_TIMEOUT))?;
-        let mut link = Link { target, stream, received: Vec::new() };
-        link.stream.write_all(hello)?;
+        let coding = Coding::open(target.transport, &mut stream, target.address)?;
+        let mut link = Link { target, stream, coding, received: Vec::new() };
+        link.send(hello)?;
         link.wait_for("the connection to be accepted", |frame| (frame == Frame::Ready).then_some(()))?;
         Ok(link)
     }
@@ -109,7 +112,7 @@ impl Link {
         if (self.target.protocol, qos) == (Protocol::Nats, QoS::AtLeastOnce) {
             return self.consume(&topic, name);
         }
-        self.stream.write_all(&subscription(self.target.protocol, &topic, qos))?;
+        self.send(&subscription(self.target.protocol, &topic, qos))?;
         self.wait_for("the subscription to be confirmed", |frame| {
             matches!(frame, Frame::Subscribed { .. } | Frame::Ready).then_some(())
         })
@@ -123,7 +126,7 @@ impl Link {
     pub fn subscribe_with(&mut self, filter: &str, qos: QoS, user: &[(&str, &str)]) -> Result<String> {
         let mut out = Vec::new();
         mqtt::subscribe(&mut out, self.target.protocol == Protocol::Mqtt5, 1, (filter, qos), user);
-        self.stream.write_all(&out)?;
+        self.send(&out)?;
         self.wait_for("the subscription to be confirmed", |frame| match frame {
             Frame::Subscribed { token, .. } => Some(token.to_owned()),
             _ => None,
@@ -204,7 +207,7 @@ impl Link {
         self.subscribe_nats(&inbox, nats::REPLY_SID)?;
         let mut out = Vec::new();
         nats::request(&mut out, subject, &inbox, body.to_string().as_bytes());
-        self.stream.write_all(&out)?;
+        self.send(&out)?;
         self.wait_for("JetStream to answer (is it enabled?)", |frame| match frame {
             Frame::Message { body, .. } => serde_json::from_slice(body).ok(),
             _ => None,
@@ -215,8 +218,16 @@ impl Link {
         let mut out = Vec::new();
         nats::subscribe(&mut out, subject, sid);
         nats::ping(&mut out);
-        self.stream.write_all(&out)?;
+        self.send(&out)?;
         self.wait_for("the subscription to be confirmed", |frame| (frame == Frame::Ready).then_some(()))
+    }
+
+    fn send(&mut self, packets: &[u8]) -> Result<()> {
+        let Some(coding) = &mut self.coding else { return Ok(self.stream.write_all(packets)?) };
+        coding.encode(packets)?;
+        self.stream.write_all(&coding.wire)?;
+        coding.wire.clear();
+        Ok(())
     }
 
     /// Reads frames until `wanted` takes one; others are skipped.
@@ -235,7 +246,10 @@ impl Link {
             if read == 0 {
                 bail!("{} closed the connection instead of {what}", self.target);
             }
-            self.received.extend_from_slice(&chunk[..read]);
+            match &mut self.coding {
+                None => self.received.extend_from_slice(&chunk[..read]),
+                Some(coding) => coding.decode(&chunk[..read], &mut self.received)?,
+            }
         }
     }
 
@@ -245,7 +259,7 @@ impl Link {
     /// # Errors
     /// When the broker does not close it within ten seconds.
     pub fn leave(mut self) -> Result<()> {
-        self.stream.write_all(mqtt::DISCONNECT_PACKET)?;
+        self.send(mqtt::DISCONNECT_PACKET)?;
         let mut chunk = [0; 256];
         while self.stream.read(&mut chunk).with_context(|| format!("{}: waiting for the end", self.target))? > 0 {}
         Ok(())
@@ -258,7 +272,8 @@ impl Link {
     pub fn into_endpoint(self) -> io::Result<Endpoint> {
         self.stream.set_nonblocking(true)?;
         let stream = mio::net::TcpStream::from_std(self.stream);
-        Ok(Endpoint { stream, protocol: self.target.protocol, partial: self.received, out: Vec::new(), written: 0 })
+        let (protocol, coding) = (self.target.protocol, self.coding);
+        Ok(Endpoint { stream, protocol, coding, partial: self.received, out: Vec::new(), written: 0 })
     }
 }
 
@@ -269,9 +284,11 @@ pub struct Endpoint {
     /// Bytes to be sent by the next [`Endpoint::flush`].
     pub out: Vec<u8>,
     protocol: Protocol,
+    /// `None`: what is in `out` goes to the socket as it is.
+    coding: Option<Box<Coding>>,
     /// The beginning of an incomplete frame.
     partial: Vec<u8>,
-    /// The number of bytes of `out` that were sent.
+    /// The number of bytes that were sent: of `out`, or of the coded bytes if there is a coding.
     written: usize,
 }
 
@@ -279,10 +296,12 @@ impl Endpoint {
     /// Begins to connect; `out` is sent by flushing once the socket is writable.
     ///
     /// # Errors
-    /// When the system has no sockets or ports left.
+    /// When the system has no sockets or ports left, or the transport is not TCP alone: others have
+    /// handshakes, which [`Link::open`] makes.
     pub fn connecting(target: Target, out: Vec<u8>) -> Result<Endpoint> {
+        ensure!(target.transport == Transport::Tcp, "{target}: this is measured over TCP only");
         let stream = mio::net::TcpStream::connect(target.address).with_context(|| format!("connecting to {target}"))?;
-        Ok(Endpoint { stream, protocol: target.protocol, partial: Vec::new(), out, written: 0 })
+        Ok(Endpoint { stream, protocol: target.protocol, coding: None, partial: Vec::new(), out, written: 0 })
     }
 
     /// Reads everything available and passes every frame to `on`, which may append answers to the
@@ -295,35 +314,45 @@ impl Endpoint {
         scratch: &mut [u8],
         mut on: impl FnMut(Frame<'_>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<u64> {
+        if self.coding.is_some() {
+            return self.receive_coded(scratch, on);
+        }
         let mut reads = 0;
         loop {
             let kept = self.partial.len();
             ensure!(kept < scratch.len(), "the broker sent a frame of more than {} bytes", scratch.len());
-            let read = match self.stream.read(&mut scratch[kept..]) {
-                Ok(0) => bail!("the broker closed a connection under load"),
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(reads),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error).context("reading from the broker"),
-            };
+            let Some(read) = read_some(&mut self.stream, &mut scratch[kept..])? else { return Ok(reads) };
             reads += 1;
             scratch[..kept].copy_from_slice(&self.partial);
             let bytes = &scratch[..kept + read];
-            let mut at = 0;
-            while let Some((frame, length)) = wire::parse(self.protocol, &bytes[at..])? {
-                at += length;
-                match frame {
-                    Frame::Ping => nats::pong(&mut self.out),
-                    Frame::Ignored => {}
-                    frame => on(frame, &mut self.out)?,
-                }
-            }
+            let taken = take_frames(self.protocol, bytes, &mut self.out, &mut on)?;
             self.partial.clear();
-            self.partial.extend_from_slice(&bytes[at..]);
+            self.partial.extend_from_slice(&bytes[taken..]);
             if kept + read < scratch.len() {
                 return Ok(reads); // a short read has emptied the socket; epoll tells of what comes later
             }
         }
+    }
+
+    /// [`Endpoint::receive`] with a coding, which may hold more or fewer bytes than were read.
+    fn receive_coded(
+        &mut self,
+        scratch: &mut [u8],
+        mut on: impl FnMut(Frame<'_>, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<u64> {
+        let Some(coding) = &mut self.coding else { return Ok(0) };
+        let mut reads = 0;
+        while let Some(read) = read_some(&mut self.stream, scratch)? {
+            reads += 1;
+            coding.decode(&scratch[..read], &mut self.partial)?;
+            let taken = take_frames(self.protocol, &self.partial, &mut self.out, &mut on)?;
+            self.partial.drain(..taken);
+            ensure!(self.partial.len() < scratch.len(), "the broker sent a frame of more than {} bytes", scratch.len());
+            if read < scratch.len() {
+                break;
+            }
+        }
+        Ok(reads)
     }
 
     /// Sends as much as the socket takes.
@@ -331,21 +360,62 @@ impl Endpoint {
     /// # Errors
     /// When the connection is broken.
     pub fn flush(&mut self) -> Result<()> {
-        while self.written < self.out.len() {
-            match self.stream.write(&self.out[self.written..]) {
+        let bytes = match &mut self.coding {
+            None => &mut self.out,
+            Some(coding) => {
+                coding.encode(&self.out)?;
+                self.out.clear();
+                &mut coding.wire
+            }
+        };
+        while self.written < bytes.len() {
+            match self.stream.write(&bytes[self.written..]) {
                 Ok(sent) => self.written += sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).context("writing to the broker"),
             }
         }
-        self.out.clear();
+        bytes.clear();
         self.written = 0;
         Ok(())
     }
 
     /// Bytes that the socket has not taken yet.
     pub fn unsent(&self) -> usize {
-        self.out.len() - self.written
+        let coded = self.coding.as_ref().map_or(0, |coding| coding.wire.len());
+        self.out.len() + coded - self.written
     }
+}
+
+/// Reads what is there, up to the length of `into`; `None` if nothing is.
+fn read_some(stream: &mut mio::net::TcpStream, into: &mut [u8]) -> Result<Option<usize>> {
+    loop {
+        match stream.read(into) {
+            Ok(0) => bail!("the broker closed a connection under load"),
+            Ok(read) => return Ok(Some(read)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context("reading from the broker"),
+        }
+    }
+}
+
+/// Passes the complete frames at the start of `bytes` to `on`; returns the number of their bytes.
+fn take_frames(
+    protocol: Protocol,
+    bytes: &[u8],
+    out: &mut Vec<u8>,
+    mut on: impl FnMut(Frame<'_>, &mut Vec<u8>) -> Result<()>,
+) -> Result<usize> {
+    let mut at = 0;
+    while let Some((frame, length)) = wire::parse(protocol, &bytes[at..])? {
+        at += length;
+        match frame {
+            Frame::Ping => nats::pong(out),
+            Frame::Ignored => {}
+            frame => on(frame, out)?,
+        }
+    }
+    Ok(at)
 }

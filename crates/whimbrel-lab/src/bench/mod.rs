@@ -9,6 +9,7 @@ mod durable;
 pub mod idle;
 pub mod latency;
 pub mod link;
+mod load;
 pub mod lowat;
 pub mod measure;
 mod overlay;
@@ -22,19 +23,20 @@ pub mod stats;
 pub mod target;
 #[cfg(test)]
 mod test_broker;
+pub mod transport;
+mod transports;
 pub mod wire;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::durable::calibrate;
 use crate::output::say;
 use crate::progress;
-use case::{Bounds, Case};
-use closed_loop::Timing;
-use measure::{Metric, Sample, Settings};
+use case::Case;
+use load::LoadArgs;
+use measure::{Metric, Sample};
 use target::Target;
 
 /// Measure what a broker costs per message
@@ -65,12 +67,15 @@ enum Command {
     Sub(clients::subscribe::Args),
     /// Measure what a hop between brokers adds: time, CPU, and bytes
     Overlay(overlay::OverlayArgs),
+    /// Measure what TLS and WebSocket cost the broker per message, beside plain TCP
+    Transports(transports::TransportsArgs),
 }
 
 /// A measurement of one running broker.
 #[derive(Debug, clap::Args)]
 struct OneArgs {
-    /// Broker to load: mqtt://HOST:PORT (MQTT 3.1.1), mqtt5://HOST:PORT or nats://HOST:PORT
+    /// Broker to load: mqtt://HOST:PORT (MQTT 3.1.1), mqtt5://HOST:PORT or nats://HOST:PORT; MQTT
+    /// over TLS and WebSocket with +tls, +ws or +wss, as mqtt+tls://HOST:PORT
     #[arg(long)]
     target: Option<Target>,
 
@@ -110,55 +115,6 @@ struct OneArgs {
     json: bool,
 }
 
-/// What all ways of measuring have in common.
-#[derive(Clone, Debug, clap::Args)]
-struct LoadArgs {
-    /// Bytes of a message's body
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(8..=65_536))]
-    body: u32,
-
-    /// Messages of a publisher that its slowest subscriber has not received yet, at most: enough
-    /// for a broker to batch (100 KB with 100-byte bodies), and few enough that no broker's queue
-    /// drops any
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    window: u64,
-
-    /// Messages of a publisher that the broker has not acknowledged yet, at most (QoS 1)
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=65_535))]
-    unacked: u64,
-
-    /// Seconds of warm-up before each measurement
-    #[arg(long, default_value = "0.5", value_parser = seconds)]
-    warm_up: Duration,
-
-    /// Seconds of each measurement
-    #[arg(long, default_value = "2", value_parser = seconds)]
-    seconds: Duration,
-
-    /// Connections in the idle case
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]
-    connections: u32,
-}
-
-impl LoadArgs {
-    fn settings(&self) -> Settings {
-        Settings {
-            bounds: Bounds { body: self.body as usize, window: self.window, unacknowledged: self.unacked },
-            timing: Timing { warm_up: self.warm_up, measure: self.seconds },
-            connections: self.connections as usize,
-        }
-    }
-}
-
-/// A time of up to an hour.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text} is no number of seconds"))?;
-    if !(0.0..=3600.0).contains(&seconds) {
-        return Err(format!("{text} seconds: between 0 and 3600 are possible"));
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
 /// Runs the measurement that `args` asks for and prints it. The exit code is 1 when messages were
 /// lost or a goal was missed.
 ///
@@ -173,6 +129,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(Command::Pub(args)) => clients::publish::run(args)?,
         Some(Command::Sub(args)) => clients::subscribe::run(args)?,
         Some(Command::Overlay(args)) => overlay::run(args)?,
+        Some(Command::Transports(args)) => transports::run(args)?,
         None => run_one(&args.one)?,
     };
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -16,6 +16,7 @@ use super::compare::own_program;
 use super::latency::{self, Ends};
 use super::process::CpuClock;
 use super::target::Target;
+use super::transport::Transport;
 use super::wire::Protocol;
 use crate::output::say;
 
@@ -48,7 +49,7 @@ pub struct OverlayArgs {
     rounds: u32,
 
     /// Seconds of each measurement
-    #[arg(long, default_value = "2", value_parser = super::seconds)]
+    #[arg(long, default_value = "2", value_parser = super::load::seconds)]
     seconds: Duration,
 }
 
@@ -132,7 +133,7 @@ impl Broker {
             let text = ready[name].as_str().with_context(|| format!("no {name} listener in {line}"))?;
             text.parse().with_context(|| format!("{text} is no address"))
         };
-        let target = Target { address: address("mqtt")?, protocol: Protocol::Mqtt5 };
+        let target = Target { address: address("mqtt")?, protocol: Protocol::Mqtt5, transport: Transport::Tcp };
         Ok(Broker { target, overlay: address("overlay")?, child })
     }
 }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::link::Link;
 use super::process;
 use super::target::Target;
+use super::transport::Transport;
 use super::wire::{Protocol, QoS};
 
 /// How long a broker may take until it accepts connections.
@@ -140,6 +141,8 @@ pub struct Setup<'a> {
     pub disk: Option<&'a Path>,
     /// The journal of this project's broker writes nothing: the floor of what durability costs.
     pub keeps_nothing: bool,
+    /// The one way to this project's broker; others are reached over TCP.
+    pub transport: Transport,
 }
 
 /// A running broker; it ends when this is dropped.
@@ -189,7 +192,8 @@ impl Running {
         let launched = launch(peer, &program, &folder.0, setup);
         process::bind_thread(setup.own_core)?;
         let (child, address) = launched.with_context(|| format!("starting {}", program.display()))?;
-        let target = Target { address, protocol: peer.protocol() };
+        let transport = if peer == Peer::Whimbrel { setup.transport } else { Transport::Tcp };
+        let target = Target { address, protocol: peer.protocol(), transport };
         let mut running = Running { child: Ending(child), folder, target };
         running.wait_until_served(peer).with_context(|| format!("{}: {}", program.display(), running.log()))?;
         Ok(running)
@@ -241,15 +245,16 @@ impl Running {
         }
     }
 
-    /// The MQTT address of the line `{"ready":true,"mqtt":"ADDR:PORT",...}` that `whimbrel serve`
-    /// prints.
+    /// The listener's address in the line `{"ready":true,"mqtt":"ADDR:PORT",...}` that
+    /// `whimbrel serve` prints.
     fn ready_address(&mut self) -> Result<SocketAddr> {
         let stdout = self.child.0.stdout.take().context("its output is not connected")?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line).context("reading the ready line")?;
         let ready: serde_json::Value =
             serde_json::from_str(&line).with_context(|| format!("the first line is no ready line: {line:?}"))?;
-        let address = ready["mqtt"].as_str().with_context(|| format!("no MQTT listener in {line}"))?;
+        let listener = self.target.transport.listener();
+        let address = ready[listener].as_str().with_context(|| format!("no listener {listener} in {line}"))?;
         address.parse().with_context(|| format!("{address} is no address"))
     }
 
@@ -265,7 +270,7 @@ impl Running {
 /// Starts the process; returns the address at which it will listen, except for this project's
 /// broker, which prints it.
 fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result<(Child, SocketAddr)> {
-    let Setup { settings, disk, keeps_nothing, .. } = setup;
+    let Setup { settings, disk, keeps_nothing, transport, .. } = setup;
     let [port, other_port] = free_ports()?;
     let mut command = Command::new(program);
     let (file, template) = match peer {
@@ -277,7 +282,7 @@ fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result
         }
     };
     if peer == Peer::Whimbrel {
-        command.args(["serve", "--dev", "--listen-mqtt", "127.0.0.1:0"]);
+        command.args(["serve", "--dev"]);
         if !settings.is_empty() {
             let path = folder.join("whimbrel.toml");
             std::fs::write(&path, settings).with_context(|| format!("writing {}", path.display()))?;
@@ -289,8 +294,9 @@ fn launch(peer: Peer, program: &Path, folder: &Path, setup: Setup<'_>) -> Result
         if keeps_nothing {
             command.arg("--keep-nothing");
         }
-        for listener in ["tls", "ws", "wss", "http", "overlay"] {
-            command.args([format!("--listen-{listener}"), "off".to_owned()]);
+        for listener in ["mqtt", "tls", "ws", "wss", "http", "overlay"] {
+            let address = if listener == transport.listener() { "127.0.0.1:0" } else { "off" };
+            command.args([format!("--listen-{listener}"), address.to_owned()]);
         }
         command.stdout(Stdio::piped());
     } else {

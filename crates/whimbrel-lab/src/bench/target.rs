@@ -6,15 +6,18 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 
+use super::transport::Transport;
 use super::wire::{Protocol, QoS};
 
-/// A broker's address and the protocol to speak with it.
+/// A broker's address and what to speak with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Its address.
     pub address: SocketAddr,
     /// The protocol.
     pub protocol: Protocol,
+    /// What carries it.
+    pub transport: Transport,
 }
 
 impl Target {
@@ -36,18 +39,24 @@ impl FromStr for Target {
         let Some((scheme, address)) = text.split_once("://") else {
             bail!("{text}: a target is mqtt://HOST:PORT (MQTT 3.1.1), mqtt5://HOST:PORT or nats://HOST:PORT");
         };
+        let (scheme, transport) = scheme.split_once('+').unwrap_or((scheme, Transport::Tcp.id()));
+        let transport = Transport::ALL.into_iter().find(|known| known.id() == transport);
+        let transport = transport.with_context(|| format!("{text}: after + are known: tls, ws and wss"))?;
         let protocol = match scheme {
             "mqtt" => Protocol::Mqtt311,
             "mqtt5" => Protocol::Mqtt5,
             "nats" => Protocol::Nats,
             _ => bail!("{text}: unknown scheme {scheme}; mqtt, mqtt5 and nats are known"),
         };
+        if protocol == Protocol::Nats && transport != Transport::Tcp {
+            bail!("{text}: the NATS protocol is measured over TCP only");
+        }
         let address = address
             .to_socket_addrs()
             .with_context(|| format!("{text}: HOST:PORT is needed after ://"))?
             .next()
             .with_context(|| format!("{text}: the host has no address"))?;
-        Ok(Target { address, protocol })
+        Ok(Target { address, protocol, transport })
     }
 }
 
@@ -58,7 +67,10 @@ impl fmt::Display for Target {
             Protocol::Mqtt5 => "mqtt5",
             Protocol::Nats => "nats",
         };
-        write!(f, "{scheme}://{}", self.address)
+        match self.transport {
+            Transport::Tcp => write!(f, "{scheme}://{}", self.address),
+            other => write!(f, "{scheme}+{}://{}", other.id(), self.address),
+        }
     }
 }
 
@@ -68,10 +80,13 @@ mod tests {
 
     #[test]
     fn targets_are_urls() {
-        for text in ["mqtt://127.0.0.1:1883", "mqtt5://127.0.0.1:1883", "nats://127.0.0.1:4222"] {
+        let over = ["mqtt+tls://127.0.0.1:8883", "mqtt5+ws://127.0.0.1:8083", "mqtt+wss://127.0.0.1:8084"];
+        let plain = ["mqtt://127.0.0.1:1883", "mqtt5://127.0.0.1:1883", "nats://127.0.0.1:4222"];
+        for text in plain.into_iter().chain(over) {
             assert_eq!(text.parse::<Target>().expect("a target").to_string(), text);
         }
-        for text in ["127.0.0.1:1883", "http://127.0.0.1:80", "mqtt://127.0.0.1"] {
+        let unknown = ["127.0.0.1:1883", "http://127.0.0.1:80", "mqtt://127.0.0.1"];
+        for text in unknown.into_iter().chain(["mqtt+quic://127.0.0.1:1883", "nats+tls://127.0.0.1:4222"]) {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use super::target::Target;
+use super::transport::Transport;
 use super::wire::Protocol;
 
 /// The broker's fault.
@@ -63,7 +64,11 @@ impl TestBroker {
                 state.lock().expect("no panic").connections.push(connection);
             }
         });
-        TestBroker { target: Target { address, protocol: Protocol::Mqtt311 }, shared, acceptor }
+        TestBroker {
+            target: Target { address, protocol: Protocol::Mqtt311, transport: Transport::Tcp },
+            shared,
+            acceptor,
+        }
     }
 
     /// Its address.

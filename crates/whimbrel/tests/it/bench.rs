@@ -39,3 +39,20 @@ fn loads_of_semi_durable_and_nondurable_subscriptions_lose_nothing() {
         assert!(figure(&rows, &format!("{load} semi-durable / nondurable")) > 0.0);
     }
 }
+
+#[test]
+fn a_load_passes_over_every_transport() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_whimbrel"));
+    command.args(["bench", "transports", "--rounds", "1", "--warm-up", "0", "--seconds", "0.05", "--out"]);
+    let output = command.arg(folder.path()).output().expect("the program runs");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let text = std::fs::read_to_string(folder.path().join("transports.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    for transport in ["tcp", "tls", "ws", "wss"] {
+        let rows = report["rows"].as_array().expect("rows");
+        let rate = rows.iter().find(|row| row["id"] == transport && row["unit"] == "1/s").expect("a rate");
+        assert!(rate["ours"].as_f64().is_some_and(|rate| rate > 0.0), "{rate}");
+    }
+}

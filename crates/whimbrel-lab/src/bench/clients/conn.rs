@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use whimbrel_client::Event;
 
 use super::{ClientArgs, Connected, block_on, rate};
-use crate::bench::seconds;
+use crate::bench::load::seconds;
 use crate::output::say;
 
 /// Open connections to a running broker at a pace, and hold them

@@ -12,7 +12,7 @@ use whimbrel_client::{Error, Publish, QoS, Receipt};
 use super::latencies::Latencies;
 use super::stamp::{self, Stamp};
 use super::{ClientArgs, Connected, Failures, block_on, qos, rate};
-use crate::bench::seconds;
+use crate::bench::load::seconds;
 use crate::output::say;
 
 /// The golden ratio's fraction: any number of its multiples are spread evenly between whole

@@ -16,7 +16,7 @@ use super::latencies::Latencies;
 use super::stamp::Stamp;
 use super::{ClientArgs, Connected, Failures, block_on, qos, rate};
 use crate::bench::accounts::Order;
-use crate::bench::seconds;
+use crate::bench::load::seconds;
 use crate::output::{say, tell};
 
 /// The number of publishers whose messages each subscriber follows one by one; messages of others

@@ -20,9 +20,10 @@ use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 
 use super::compare::own_program;
+use super::load::LoadArgs;
 use super::peers::{Peer, Programs, Running, Setup};
+use super::process;
 use super::rows::{self, Row};
-use super::{LoadArgs, process};
 use crate::output::say;
 
 /// Parts of the measurement.
@@ -114,8 +115,7 @@ impl DurableArgs {
 
     /// A broker that has all cores, with its data on the disk.
     fn free(&self, settings: &'static str) -> Setup<'_> {
-        let (core, own_core, disk) = (None, Some(self.generator_core), Some(self.disk.as_path()));
-        Setup { core, own_core, settings, disk, keeps_nothing: false }
+        Setup { own_core: Some(self.generator_core), settings, disk: Some(&self.disk), ..Setup::default() }
     }
 
     /// A broker on its core, with its data on the disk.

@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 use super::compare::own_program;
+use super::load::LoadArgs;
 use super::peers::{Peer, Programs, Running, Setup};
+use super::process;
 use super::rows::{self, Row};
 use super::wire::Protocol;
-use super::{LoadArgs, process};
 use crate::output::say;
 
 /// Parts of the measurement.

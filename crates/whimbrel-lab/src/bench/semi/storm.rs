@@ -42,7 +42,7 @@ pub(super) struct StormArgs {
     event_rate: u32,
 
     /// Seconds for which the subscribers are away
-    #[arg(long, default_value = "12", value_parser = super::super::seconds)]
+    #[arg(long, default_value = "12", value_parser = super::super::load::seconds)]
     away: Duration,
 
     /// Quality of service of the storm's subscriptions
