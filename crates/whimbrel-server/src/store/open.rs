@@ -17,9 +17,9 @@ use whimbrel_journal::{
 };
 use whimbrel_mqtt::{Config, MqttBroker};
 
+use super::null::NullStorage;
 use super::signal::Signal;
 use super::streams::{PUBENDS, Streams};
-use super::null::NullStorage;
 use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
@@ -214,7 +214,8 @@ pub fn open(opening: &Opening, config: Config, seed: u64) -> Result<Opened, Open
     let path = opening.directory.display().to_string();
     let lock = lock(&opening.directory)?;
     let fault = |cause| OpenError::Journal { path: path.clone(), cause };
-    let (disk, identity) = if opening.keeps_nothing { null_disk(opening, seed)? } else { disk(opening).map_err(fault)? };
+    let (disk, identity) =
+        if opening.keeps_nothing { null_disk(opening, seed)? } else { disk(opening).map_err(fault)? };
     let options = options(opening, &disk, free_bytes(&opening.directory)).map_err(fault)?;
     let (log, report) = Log::open(&disk, options, identity).map_err(fault)?;
     tell(&path, &log, &report);

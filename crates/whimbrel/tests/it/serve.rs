@@ -368,6 +368,31 @@ fn running_out_of_files_is_counted_and_survived() {
     broker.client();
 }
 
+/// An option that loses data is not found by chance: it is in no help, needs `--dev` with its
+/// meaning, and touches no journal.
+#[test]
+fn nothing_is_kept_only_where_that_is_asked_for_and_nothing_was_kept() {
+    let serve = |arguments: &[&str]| {
+        let mut command = whimbrel();
+        let command = command.args(["serve", "--listen-mqtt", "127.0.0.1:0"]).args(arguments);
+        let listeners = ["tls", "ws", "wss", "http", "overlay"].map(|listener| format!("--listen-{listener}=off"));
+        command.args(listeners).output().expect("the binary starts")
+    };
+    let help = whimbrel().args(["serve", "--help"]).output().expect("the binary starts");
+    assert!(!String::from_utf8_lossy(&help.stdout).contains("keep-nothing"));
+    let directory = tempfile::tempdir().expect("a folder");
+    let data = directory.path().to_str().expect("a name in UTF-8");
+    for missing in [&["--keep-nothing"][..], &["--keep-nothing", "--dev"], &["--keep-nothing", "--data", data]] {
+        let refused = serve(missing);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("required"), "{missing:?}: {said}");
+    }
+    std::fs::create_dir(directory.path().join("journal")).expect("a folder");
+    let refused = serve(&["--keep-nothing", "--dev", "--data", data]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("there is a journal in"), "{said}");
+}
+
 #[test]
 fn without_dev_it_refuses() {
     let (code, out, err) = text(&whimbrel().arg("serve").output().expect("the binary starts"));
