@@ -24,7 +24,7 @@ pub enum Progress {
 
 /// A report of the writer, and what it does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct WriterReport {
     /// The outcome of the last write.
     pub progress: Progress,
     /// The writer has nothing to write: a slow callback delays only submissions that come
@@ -128,7 +128,7 @@ impl<S: Storage> Handover<S> {
 
     /// Writes until the journal is closed and everything that can be written is written. To be
     /// called by one thread. `told` is called between two writes and delays the second.
-    pub fn run_writer(&self, told: &mut dyn FnMut(Told)) {
+    pub fn run_writer(&self, told: &mut dyn FnMut(WriterReport)) {
         let mut buffer = Vec::new();
         let mut progress = None;
         let mut inner = self.lock();
@@ -148,7 +148,7 @@ impl<S: Storage> Handover<S> {
             }
             drop(inner);
             if let Some(progress) = progress.take() {
-                told(Told { progress, is_idle: step.is_none() });
+                told(WriterReport { progress, is_idle: step.is_none() });
             }
             let outcome = step.map(|step| {
                 let outcome = perform_write(&self.storage, &step, &mut buffer);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crate::file::Directory;
-use crate::handover::{Handover, Told};
+use crate::handover::{Handover, WriterReport};
 use crate::log::Log;
 use crate::read::{Guide, ReadBuffer, Wanted, read};
 use crate::recover::Report;
@@ -33,7 +33,7 @@ impl Journal<Directory> {
     pub fn open(
         path: &Path,
         options: Options,
-        told: impl FnMut(Told) + Send + 'static,
+        told: impl FnMut(WriterReport) + Send + 'static,
     ) -> Result<(Journal, Report), OpenError> {
         let directory = Directory::open(path)?;
         let (log, report) = Log::open(&directory, options, directory.random()?)?;
@@ -46,7 +46,11 @@ impl<S: Storage + Send + Sync + 'static> Journal<S> {
     ///
     /// # Errors
     /// When the system cannot start a thread.
-    pub fn start(storage: S, log: Log, mut told: impl FnMut(Told) + Send + 'static) -> Result<Journal<S>, Fault> {
+    pub fn start(
+        storage: S,
+        log: Log,
+        mut told: impl FnMut(WriterReport) + Send + 'static,
+    ) -> Result<Journal<S>, Fault> {
         let shared = Arc::new(Handover::new(log, storage));
         let mut journal = Journal { shared: Arc::clone(&shared), threads: Vec::new() };
         let writer = Arc::clone(&shared);

@@ -23,7 +23,7 @@ mod wire;
 pub use check::{CheckReport, SegmentCheck, check};
 pub use cut::{Cut, CutFile};
 pub use drive::{ChoreDone, Stepped, perform_chore, perform_write};
-pub use handover::{FULL_RETRY, Handover, Progress, Told};
+pub use handover::{FULL_RETRY, Handover, Progress, WriterReport};
 pub use journal::Journal;
 pub use log::{Chore, Counters, Log, Need, RELOCATION_PART, RELOCATION_SHARE, WriteStep};
 pub use map::{

@@ -321,20 +321,19 @@ impl Net {
         self.own_interest.apply(change);
     }
 
-    /// Records that a subscription was answered.
-    pub fn record_answered(&mut self, now: Time) {
-        self.own_interest.record_answered(now);
-    }
-
     /// Begins the own interest with subscriptions that were answered before there was another
     /// broker, or not yet. To be called before [`Net::want`] has them.
     pub fn begin_interest(&mut self) {
         self.own_interest.begin();
     }
 
-    /// Records that no subscription has been answered that still exists.
-    pub fn forget_answers(&mut self) {
-        self.own_interest.forget_answers();
+    /// Records that a subscription was answered. `is_only`: those that were answered before have
+    /// ended, and no broker was told of them.
+    pub fn record_answered(&mut self, now: Time, is_only: bool) {
+        if is_only {
+            self.own_interest.forget_answers();
+        }
+        self.own_interest.record_answered(now);
     }
 
     /// Sets the ended hosts that the own link state names from now on; at most

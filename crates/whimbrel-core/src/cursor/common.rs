@@ -36,6 +36,8 @@ pub(crate) struct InCommon {
     holes: Common,
     held: Common,
     behind: Common,
+    /// As `behind`, for fewer than [`COMMON_MIN`]: these would replace a part that many share.
+    behind_few: Common,
     marks: Common,
     /// The streams of cursors whose clients have left.
     away: Common,
@@ -77,7 +79,12 @@ impl InCommon {
 
     /// Shares storage for the positions of a cursor in catch-up.
     pub(crate) fn fall_behind(&mut self, positions: &mut Positions) {
-        positions.share_from(&mut self.behind, OWN_MIN);
+        let are_few = positions.common().is_none() && positions.differing() < COMMON_MIN;
+        if are_few {
+            positions.share_from(&mut self.behind_few, OWN_MIN);
+        } else {
+            positions.share_with(&mut self.behind);
+        }
     }
 
     /// Sets the streams in `alike` to the watermark, and shares storage for that.

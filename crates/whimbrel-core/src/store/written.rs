@@ -447,8 +447,7 @@ impl Broker {
         digest != durable.written || !parts.is_empty() || !gone.is_empty()
     }
 
-    /// Writes the changes to `position`: parts, then the head, which refers to a base. Then forgets
-    /// parts, and last a base without references.
+    /// Writes changed parts, then the head, which refers to a base; then forgets what is not needed.
     pub(super) fn write_changed(&mut self, id: u32, position: &DurablePosition) {
         let PositionChange { head, digest, parts, gone } = self.change_of(id, position);
         let Broker { store, cursors, .. } = self;

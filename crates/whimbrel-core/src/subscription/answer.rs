@@ -216,11 +216,8 @@ impl Broker {
             let begins = (request.wants_token() && is_there).then(|| self.begins(now, index, &request.view()));
             answered.results.push(result.clone().map(|granted| Granted { begins, ..granted }));
         }
-        if !self.router.is_watched() && self.router.len() <= made.len() {
-            // There was no other subscription, and no broker was told of former ones.
-            self.overlay.net.forget_answers();
-        }
-        self.overlay.net.record_answered(now);
+        let is_only = !self.router.is_watched() && self.router.len() <= made.len();
+        self.overlay.net.record_answered(now, is_only);
         out.subscribed(whom.link, tag, &answered.results, &answered.pending);
         for Made { request, is_new, result } in &made {
             if request.reads_retained(*is_new) && result.is_ok() {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{
-    Fault, Journal, Log, OpenError, Options, Progress, ReadBuffer, Refused, Storage, Stream, StreamId, Ticket, Told,
-    Wanted, check,
+    Fault, Journal, Log, OpenError, Options, Progress, ReadBuffer, Refused, Storage, Stream, StreamId, Ticket, Wanted,
+    WriterReport, check,
 };
 
 const SMALL: Options = Options { segment_bytes: 256 << 10, batch_bytes: 16 << 10, max_bytes: 16 << 20 };
@@ -226,6 +226,6 @@ fn a_writer_that_has_nothing_left_says_so_and_may_drop_the_journal() {
     let journal = place.insert(journal.unwrap());
     let (_, born) = journal.open_stream(id(1)).unwrap();
     drop(place);
-    assert_eq!(told.recv().unwrap(), Told { progress: Progress::Committed(born), is_idle: true });
+    assert_eq!(told.recv().unwrap(), WriterReport { progress: Progress::Committed(born), is_idle: true });
     assert!(told.recv().is_err(), "the writer has ended");
 }

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use whimbrel_journal::{Progress, Ticket, Told};
+use whimbrel_journal::{Progress, Ticket, WriterReport};
 
 use super::read::Answer;
 
 /// For [`Signal::awaited`]: no commit is awaited.
 const NONE: u64 = u64::MAX;
 
-/// Most batches not known to be durable with which the journal's writer becomes the machine's owner
-/// itself when it has nothing to write: those of a message or two, and of positions that are written
-/// beside them. With more, the output of many would delay the next write.
+/// Most batches not known to be durable with which the journal's writer becomes the machine's
+/// owner itself when it has nothing to write: those of a message or two, and of positions that are
+/// written beside them. With more, the output of many would delay the next write.
 const WRITER_OWNS_MAX: u64 = 4;
 
 /// Reports of the journal. The machine's owner takes them after each turn, as it looks into the
@@ -64,7 +64,7 @@ impl Default for Signal {
 
 impl Signal {
     /// Records a report. Called by the journal's writer, between two writes.
-    pub(super) fn tell(&self, told: Told) {
+    pub(super) fn tell(&self, told: WriterReport) {
         match told.progress {
             Progress::Committed(ticket) => self.committed(ticket),
             Progress::Poisoned(fault) => {
@@ -83,7 +83,7 @@ impl Signal {
         }
     }
 
-    /// Has the journal's writer call `handler` when there are reports, few submissions wait, and it has
+    /// Has the journal's writer call `handler` when there are reports, few batches wait, and it has
     /// nothing to write. The first call counts.
     pub(crate) fn listen(&self, handler: impl Fn() + Send + Sync + 'static) {
         self.handler.get_or_init(|| ReportHandler(Box::new(handler)));
@@ -158,7 +158,7 @@ mod tests {
 
     /// Whether the task that waits for reports is woken by a commit of `upto`.
     fn wakes(signal: &Signal, upto: u64, is_idle: bool) -> bool {
-        signal.tell(Told { progress: Progress::Committed(Ticket(upto)), is_idle });
+        signal.tell(WriterReport { progress: Progress::Committed(Ticket(upto)), is_idle });
         pin!(signal.woken()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 

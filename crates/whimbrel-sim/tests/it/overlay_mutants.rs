@@ -114,5 +114,5 @@ fn who_waits_for_an_answer_is_not_told_what_came_before_for_the_asker() {
 
 #[test]
 fn a_process_that_starts_again_is_another_one() {
-    caught(Mutant::IncarnationIgnored, &[Rule::Lost, Rule::Duplicate, Rule::Order]);
+    caught_from(500, Mutant::IncarnationIgnored, &[Rule::Lost, Rule::Duplicate, Rule::Order]);
 }

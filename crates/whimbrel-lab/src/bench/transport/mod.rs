@@ -103,7 +103,7 @@ impl Coding {
     }
 
     /// Codes `packets` for the socket, together with answers that are due: see [`Coding::wire`].
-    /// They make one WebSocket message, in frames of up to [`websocket::FRAME_MAX`] bytes; records
+    /// They make one WebSocket message, in frames of up to `websocket::FRAME_MAX` bytes; records
     /// of TLS are as large as they can be.
     ///
     /// # Errors
