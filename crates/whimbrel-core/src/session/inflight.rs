@@ -510,7 +510,7 @@ mod tests {
                                 Some(entry) => entry.1 = true,
                                 None => {
                                     prop_assert!(inflight.is_resent());
-                                    // Every other one is of a cursor, and that with number 1 is plain.
+                                    // Every other one is of a cursor; number 1 is plain.
                                     let cursor = if pick % 2 == 0 { NO_CURSOR } else { u32::from(pick % 4) };
                                     open.push((inflight.push(Slot { cursor, ..slot(Qos::AtLeastOnce) }), true));
                                 }

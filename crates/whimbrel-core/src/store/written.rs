@@ -447,7 +447,7 @@ impl Broker {
         digest != durable.written || !parts.is_empty() || !gone.is_empty()
     }
 
-    /// Writes changed parts, then the head, which refers to a base; then forgets what is not needed.
+    /// Writes changed parts, then the head, which refers to a base; then forgets the rest.
     pub(super) fn write_changed(&mut self, id: u32, position: &DurablePosition) {
         let PositionChange { head, digest, parts, gone } = self.change_of(id, position);
         let Broker { store, cursors, .. } = self;
