@@ -276,12 +276,18 @@ impl Broker {
     }
 }
 
+/// The head of a position as it was written, which takes a fraction of its memory.
+#[derive(Debug)]
+struct EncodedHead {
+    base: BaseNo,
+    /// Parsed once, and valid.
+    bytes: Box<[u8]>,
+}
+
 /// All entries of positions, as read after a restart.
 #[derive(Debug, Default)]
 pub(super) struct AllPositions {
-    /// As they were written, which takes a fraction of the memory; each was parsed once, and is
-    /// valid.
-    pub(super) heads: BTreeMap<DurableNo, Box<[u8]>>,
+    heads: BTreeMap<DurableNo, EncodedHead>,
     pub(super) parts: BTreeMap<(DurableNo, HostId), PositionPart>,
     pub(super) bases: BTreeMap<BaseNo, PositionBase>,
 }
@@ -290,8 +296,8 @@ impl AllPositions {
     /// The bases, if all are there that positions refer to; else the number of a position without
     /// its base.
     pub(super) fn take_bases(&mut self) -> Result<PositionBases, DurableNo> {
-        let lacks = |head: PositionHead| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
-        if let Some(number) = self.heads.keys().find(|number| self.head(**number).is_some_and(lacks)) {
+        let lacks = |head: &EncodedHead| head.base != BaseNo(0) && !self.bases.contains_key(&head.base);
+        if let Some((number, _)) = self.heads.iter().find(|(_, head)| lacks(head)) {
             return Err(*number);
         }
         let bases = core::mem::take(&mut self.bases).into_iter();
@@ -299,9 +305,17 @@ impl AllPositions {
         Ok(PositionBases { of: of.collect(), ..PositionBases::default() })
     }
 
+    /// Adds a head as it was written; `None` if it cannot be parsed.
+    pub(super) fn add_head(&mut self, number: DurableNo, bytes: &[u8]) -> Option<()> {
+        let PositionHead { base, .. } = PositionHead::read_versioned(bytes)?;
+        self.heads.insert(number, EncodedHead { base, bytes: bytes.into() });
+        Some(())
+    }
+
     /// The head of a position, if it was written.
     pub(super) fn head(&self, number: DurableNo) -> Option<PositionHead> {
-        self.heads.get(&number).map(|head| PositionHead::read_versioned(head).expect("it was read before"))
+        let head = self.heads.get(&number)?;
+        Some(PositionHead::read_versioned(&head.bytes).expect("it was read before"))
     }
 
     /// The position of a subscription, if it was written.

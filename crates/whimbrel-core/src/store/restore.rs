@@ -11,7 +11,7 @@ use super::keys::{DurableNo, Key, LastWill, MapValue, OWN, Own, OwnTicks, Sessio
 use super::placed::{AttachmentRecord, KnownBrokerRecord};
 use super::position::{AllPositions, PositionBase};
 use super::publishers::Numbered;
-use super::written::{self, PositionHead, PositionPart};
+use super::written::{self, PositionPart};
 use super::{Disk, EndedHostRecord, Flight, HeldInterestRecord, HoldRecord, Lost, Numbers, Profile, RestoredHolds};
 use crate::api::{Filter, Limits, Reason, Will};
 use crate::broker::Broker;
@@ -126,10 +126,7 @@ impl Restoring {
                 }
                 self.subscriptions.push((session, text.into(), value.into()));
             }
-            Key::Position(number) => {
-                PositionHead::read_versioned(value)?;
-                self.positions.heads.insert(number, value.into());
-            }
+            Key::Position(number) => self.positions.add_head(number, value)?,
             Key::Part(number, host) => {
                 self.positions.parts.insert((number, host), PositionPart::read_versioned(value)?);
             }
