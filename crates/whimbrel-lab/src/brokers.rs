@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::bench::compare::own_program;
+use crate::bench::load::own_program;
 use crate::bench::process::{self, CpuClock};
 use crate::bench::target::Target;
 use crate::bench::transport::Transport;

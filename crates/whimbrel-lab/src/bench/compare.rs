@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use super::case::Case;
-use super::load::LoadArgs;
+use super::load::{LoadArgs, StartArgs};
 use super::measure::{self, Sample, Settings};
 use super::peers::{Peer, Programs, Running};
 use super::report::{Conditions, Report};
@@ -33,9 +33,8 @@ pub struct CompareArgs {
     #[command(flatten)]
     load: LoadArgs,
 
-    /// Binary of this broker [default: the one that runs, or target/release/whimbrel]
-    #[arg(long)]
-    whimbrel: Option<PathBuf>,
+    #[command(flatten)]
+    start: StartArgs,
 
     /// Folder of the peers that bench/install-peers.sh installs
     #[arg(long, default_value = "target/bench-peers")]
@@ -44,18 +43,6 @@ pub struct CompareArgs {
     /// Folder for bench.json and the plots
     #[arg(long, default_value = "bench-out")]
     out: PathBuf,
-
-    /// Core of the brokers
-    #[arg(long, default_value_t = 0)]
-    broker_core: usize,
-
-    /// Core of the generator
-    #[arg(long, default_value_t = 1)]
-    generator_core: usize,
-
-    /// Seed of the brokers' order within a round and of the bootstrap
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 /// The measurements of one broker in one case.
@@ -72,19 +59,17 @@ pub type Results = BTreeMap<(Case, Peer), Series>;
 
 /// Runs the comparison, prints the table and writes its files; returns whether every goal was met.
 pub fn run(args: &CompareArgs) -> Result<bool> {
-    let cores = process::cores();
-    ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
-    ensure!(args.broker_core != args.generator_core, "broker and generator need different cores");
+    args.start.check_cores()?;
     let settings = args.load.settings();
     process::allow_open_files(settings.connections as u64 + 100)?;
-    process::pin_thread(args.generator_core)?;
-    let programs = Programs { whimbrel: args.whimbrel.clone().unwrap_or_else(own_program), peers: args.peers.clone() };
+    process::pin_thread(args.start.generator_core)?;
+    let programs = Programs { whimbrel: args.start.program(), peers: args.peers.clone() };
     let versions = versions(&args.brokers, &programs)?;
     for (peer, version) in &versions {
         tell(format_args!("{peer:<12} {version}"));
     }
     let results = measure_all(args, &settings, &programs);
-    let conditions = Conditions { settings, rounds: args.rounds, seed: args.seed, versions };
+    let conditions = Conditions { settings, rounds: args.rounds, seed: args.start.seed, versions };
     let report = Report::of(&results, conditions);
     say(report.table().trim_end())?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
@@ -95,12 +80,6 @@ pub fn run(args: &CompareArgs) -> Result<bool> {
     let files: Vec<String> = [vec![json], plots].concat().iter().map(|path| path.display().to_string()).collect();
     say(format_args!("written: {}", files.join(", ")))?;
     Ok(report.all_met())
-}
-
-/// The running program, unless it is the load generator on its own.
-pub fn own_program() -> PathBuf {
-    let own = std::env::current_exe().ok().filter(|path| path.file_name().is_some_and(|name| name == "whimbrel"));
-    own.unwrap_or_else(|| PathBuf::from("target/release/whimbrel"))
 }
 
 /// The versions of all brokers. This also finds out early that one is missing.
@@ -114,7 +93,7 @@ fn versions(brokers: &[Peer], programs: &Programs) -> Result<BTreeMap<&'static s
 
 fn measure_all(args: &CompareArgs, settings: &Settings, programs: &Programs) -> Results {
     let mut plan = Vec::new();
-    let mut random = fastrand::Rng::with_seed(args.seed);
+    let mut random = fastrand::Rng::with_seed(args.start.seed);
     for round in 0..args.rounds {
         for case in &args.cases {
             let mut brokers: Vec<Peer> = args.brokers.iter().copied().filter(|peer| peer.speaks(case.qos())).collect();
@@ -128,11 +107,12 @@ fn measure_all(args: &CompareArgs, settings: &Settings, programs: &Programs) -> 
         progress.set_message(format!("round {} of {}: {} {}", round + 1, args.rounds, case.id(), peer.name()));
         let series = results.entry((case, peer)).or_default();
         if series.failure.is_none() {
-            let sample = Running::start(peer, programs, args.broker_core, args.generator_core).and_then(|broker| {
-                let is_ours = peer == Peer::Whimbrel;
-                let target = if is_ours { case.target_of_whimbrel(broker.target) } else { broker.target };
-                measure::measure(case, target, Some(broker.pid()), settings)
-            });
+            let sample =
+                Running::start(peer, programs, args.start.broker_core, args.start.generator_core).and_then(|broker| {
+                    let is_ours = peer == Peer::Whimbrel;
+                    let target = if is_ours { case.target_of_whimbrel(broker.target) } else { broker.target };
+                    measure::measure(case, target, Some(broker.pid()), settings)
+                });
             match sample {
                 Ok(sample) => drop(series.samples.insert(round, sample)),
                 Err(error) => series.failure = Some(format!("{error:#}")),

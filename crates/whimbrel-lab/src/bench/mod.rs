@@ -9,7 +9,7 @@ mod durable;
 pub mod idle;
 pub mod latency;
 pub mod link;
-mod load;
+pub(crate) mod load;
 pub mod lowat;
 pub mod measure;
 mod overlay;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::compare::own_program;
 use super::latency::{self, Ends};
+use super::load::own_program;
 use super::process::CpuClock;
 use super::target::Target;
 use super::transport::Transport;

@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use super::case::Case;
-use super::compare::own_program;
-use super::load::LoadArgs;
+use super::load::{LoadArgs, StartArgs};
 use super::measure::{self, Metric, Sample};
 use super::peers::{Peer, Programs, Running, Setup};
 use super::process;
@@ -34,25 +33,12 @@ pub struct TransportsArgs {
     #[command(flatten)]
     load: LoadArgs,
 
-    /// Binary of this broker [default: the one that runs, or target/release/whimbrel]
-    #[arg(long)]
-    whimbrel: Option<PathBuf>,
+    #[command(flatten)]
+    start: StartArgs,
 
     /// Folder for transports.json
     #[arg(long, default_value = "bench-out")]
     out: PathBuf,
-
-    /// Core of the broker
-    #[arg(long, default_value_t = 0)]
-    broker_core: usize,
-
-    /// Core of the generator
-    #[arg(long, default_value_t = 1)]
-    generator_core: usize,
-
-    /// Seed of the order within a round and of the bootstrap
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 /// The samples of each transport, by round.
@@ -64,16 +50,14 @@ type ByTransport = BTreeMap<Transport, Vec<Sample>>;
 /// # Errors
 /// When a broker cannot be started, refuses, breaks the protocol, or loses a message.
 pub fn run(args: &TransportsArgs) -> Result<bool> {
-    let cores = process::cores();
-    ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
-    ensure!(args.broker_core != args.generator_core, "broker and generator need different cores");
+    args.start.check_cores()?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("making {}", args.out.display()))?;
-    process::pin_thread(args.generator_core)?;
+    process::pin_thread(args.start.generator_core)?;
     let measured = measure_all(args)?;
-    let rows = rows_of(&measured, args.seed);
+    let rows = rows_of(&measured, args.start.seed);
     say(table(&rows).trim_end())?;
     let text =
-        rows::json("bench transports", (args.seed, args.rounds), &rows).context("writing the figures as JSON")?;
+        rows::json("bench transports", (args.start.seed, args.rounds), &rows).context("writing the figures as JSON")?;
     let json = args.out.join("transports.json");
     std::fs::write(&json, text + "\n").with_context(|| format!("writing {}", json.display()))?;
     say(format_args!("written: {}", json.display()))?;
@@ -82,18 +66,14 @@ pub fn run(args: &TransportsArgs) -> Result<bool> {
 
 /// Measures every transport in each round, in an order drawn from the seed.
 fn measure_all(args: &TransportsArgs) -> Result<ByTransport> {
-    let mut random = fastrand::Rng::with_seed(args.seed);
-    let progress = progress::bar(u64::from(args.rounds) * Transport::ALL.len() as u64);
+    let plan = args.start.shuffled(args.rounds, &Transport::ALL);
+    let progress = progress::bar(plan.len() as u64);
     let mut measured = ByTransport::new();
-    for round in 1..=args.rounds {
-        let mut order = Transport::ALL;
-        random.shuffle(&mut order);
-        for transport in order {
-            let place = format!("round {round} of {}: {}", args.rounds, transport.title());
-            progress.set_message(place.clone());
-            measured.entry(transport).or_default().push(sample(args, transport).context(place)?);
-            progress.inc(1);
-        }
+    for (round, transport) in plan {
+        let place = format!("round {} of {}: {}", round + 1, args.rounds, transport.title());
+        progress.set_message(place.clone());
+        measured.entry(transport).or_default().push(sample(args, transport).context(place)?);
+        progress.inc(1);
     }
     progress.finish_and_clear();
     Ok(measured)
@@ -101,9 +81,8 @@ fn measure_all(args: &TransportsArgs) -> Result<ByTransport> {
 
 /// Measures one transport once, with a fresh broker that listens for nothing else.
 fn sample(args: &TransportsArgs, transport: Transport) -> Result<Sample> {
-    let program = args.whimbrel.clone().unwrap_or_else(own_program);
-    let programs = Programs { whimbrel: program, peers: PathBuf::new() };
-    let (core, own_core) = (Some(args.broker_core), Some(args.generator_core));
+    let programs = Programs { whimbrel: args.start.program(), peers: PathBuf::new() };
+    let (core, own_core) = (Some(args.start.broker_core), Some(args.start.generator_core));
     let setup = Setup { core, own_core, transport, ..Setup::default() };
     let broker = Running::start_with(Peer::Whimbrel, &programs, setup)?;
     let sample = measure::measure(Case::A, broker.target, Some(broker.pid()), &args.load.settings())?;

@@ -29,9 +29,9 @@ const LOADS: [(&str, QoS, usize); 5] = [
 /// Compares this build with the other.
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let other = args.against.clone().context("another build to compare with is needed: --against PROGRAM")?;
-    let programs = [other, args.program()];
+    let programs = [other, args.start.program()];
     let all: Vec<(usize, usize)> = (0..LOADS.len()).flat_map(|load| [(load, 0), (load, 1)]).collect();
-    let plan = args.shuffled(&all);
+    let plan = args.start.shuffled(args.rounds, &all);
     let progress = progress::bar(plan.len() as u64);
     let mut measured: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
     for (round, (load, build)) in plan {
@@ -42,7 +42,7 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let row = |text: String, unit, of: &[f64]| Row::median("against", text, unit, of, args.seed);
+    let row = |text: String, unit, of: &[f64]| Row::median("against", text, unit, of, args.start.seed);
     let mut rows = Vec::new();
     for (load, (name, ..)) in LOADS.iter().enumerate() {
         let [other, this] = [0, 1].map(|build| &measured[&(load, build)]);

@@ -83,7 +83,7 @@ impl Figures {
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let is_asked = |side: &Side| side.peer() == Peer::Whimbrel || args.brokers.contains(&side.peer());
     let sides: Vec<Side> = Side::ALL.into_iter().filter(is_asked).collect();
-    let plan = args.shuffled(&sides);
+    let plan = args.start.shuffled(args.rounds, &sides);
     let progress = progress::bar(plan.len() as u64);
     let mut measured: BTreeMap<Side, Vec<[Figures; 2]>> = BTreeMap::new();
     for (round, side) in plan {
@@ -98,7 +98,7 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
         for (side, figures) in &measured {
             let row = |what: &str, unit, of: &dyn Fn(&Figures) -> f64| {
                 let of: Vec<f64> = figures.iter().map(|both| of(&both[index])).collect();
-                Row::median("backlog", format!("{way}: {}{what}", side.name()), unit, &of, args.seed)
+                Row::median("backlog", format!("{way}: {}{what}", side.name()), unit, &of, args.start.seed)
             };
             let rate = row("", "1/s", &|figures| figures.rate).drawn(way, side.name());
             let rate = if *side == Side::OnDisk { rate.at_least(goal) } else { rate };

@@ -40,7 +40,7 @@ enum Side {
 pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
     let mut all = vec![(0, Side::Nothing)];
     all.extend((0..LOADS.len()).flat_map(|load| [(load, Side::Nondurable), (load, Side::Durable)]));
-    let plan = args.shuffled(&all);
+    let plan = args.start.shuffled(args.rounds, &all);
     let progress = progress::bar(plan.len() as u64);
     let mut measured: BTreeMap<(usize, Side), Vec<f64>> = BTreeMap::new();
     for (round, (load, side)) in plan {
@@ -51,7 +51,7 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
         progress.inc(1);
     }
     progress.finish_and_clear();
-    let row = |text: String, unit, of: &[f64]| Row::median("delivery", text, unit, of, args.seed);
+    let row = |text: String, unit, of: &[f64]| Row::median("delivery", text, unit, of, args.start.seed);
     let publishing = &measured[&(0, Side::Nothing)];
     let mut rows = vec![row("publishing alone, per message".to_owned(), "µs", publishing)];
     for (load, (name, subscribers)) in LOADS.iter().enumerate() {

@@ -16,13 +16,11 @@ mod start;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
-use super::compare::own_program;
-use super::load::LoadArgs;
+use super::load::{LoadArgs, StartArgs};
 use super::peers::{Peer, Programs, Running, Setup};
-use super::process;
 use super::rows::{self, Row};
 use crate::output::say;
 
@@ -75,9 +73,8 @@ pub struct DurableArgs {
     #[arg(long, default_value_t = 10.0)]
     gigabytes: f64,
 
-    /// Binary of this broker [default: the one that runs, or target/release/whimbrel]
-    #[arg(long)]
-    whimbrel: Option<PathBuf>,
+    #[command(flatten)]
+    start: StartArgs,
 
     /// Another build of this broker
     #[arg(long)]
@@ -90,37 +87,21 @@ pub struct DurableArgs {
     /// Folder for durable.json and the plots
     #[arg(long, default_value = "bench-out")]
     out: PathBuf,
-
-    /// Core of the broker where CPU time is measured; where rates are, it has all
-    #[arg(long, default_value_t = 0)]
-    broker_core: usize,
-
-    /// Core of the generator
-    #[arg(long, default_value_t = 1)]
-    generator_core: usize,
-
-    /// Seed of the order within a round and of the bootstrap
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 impl DurableArgs {
     fn programs(&self) -> Programs {
-        Programs { whimbrel: self.program(), peers: self.peers.clone() }
-    }
-
-    fn program(&self) -> PathBuf {
-        self.whimbrel.clone().unwrap_or_else(own_program)
+        Programs { whimbrel: self.start.program(), peers: self.peers.clone() }
     }
 
     /// A broker that has all cores, with its data on the disk.
     fn free(&self, settings: &'static str) -> Setup<'_> {
-        Setup { own_core: Some(self.generator_core), settings, disk: Some(&self.disk), ..Setup::default() }
+        Setup { own_core: Some(self.start.generator_core), settings, disk: Some(&self.disk), ..Setup::default() }
     }
 
     /// A broker on its core, with its data on the disk.
     fn bound(&self, settings: &'static str) -> Setup<'_> {
-        Setup { core: Some(self.broker_core), ..self.free(settings) }
+        Setup { core: Some(self.start.broker_core), ..self.free(settings) }
     }
 
     fn start(&self, peer: Peer, setup: Setup<'_>) -> Result<Running> {
@@ -131,18 +112,6 @@ impl DurableArgs {
     fn timing(&self) -> (Duration, Duration) {
         let timing = self.load.settings().timing;
         (timing.warm_up, timing.measure)
-    }
-
-    /// Pairs each round with all things, in a new random order per round.
-    fn shuffled<T: Copy>(&self, things: &[T]) -> Vec<(u32, T)> {
-        let mut random = fastrand::Rng::with_seed(self.seed);
-        let mut plan = Vec::new();
-        for round in 0..self.rounds {
-            let mut order = things.to_vec();
-            random.shuffle(&mut order);
-            plan.extend(order.into_iter().map(|thing| (round, thing)));
-        }
-        plan
     }
 }
 
@@ -195,9 +164,7 @@ fn latencies() -> Histogram<u64> {
 /// # Errors
 /// When a broker cannot be started, refuses, or breaks the protocol.
 pub fn run(args: &DurableArgs) -> Result<bool> {
-    let cores = process::cores();
-    ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
-    ensure!(args.broker_core != args.generator_core, "broker and generator need different cores");
+    args.start.check_cores()?;
     for folder in [&args.disk, &args.out] {
         std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
@@ -214,7 +181,8 @@ pub fn run(args: &DurableArgs) -> Result<bool> {
         });
     }
     say(rows::table(&rows).trim_end())?;
-    let text = rows::json("bench durable", (args.seed, args.rounds), &rows).context("writing the figures as JSON")?;
+    let text =
+        rows::json("bench durable", (args.start.seed, args.rounds), &rows).context("writing the figures as JSON")?;
     let json = args.out.join("durable.json");
     std::fs::write(&json, text + "\n").with_context(|| format!("writing {}", json.display()))?;
     say(format_args!("written: {}", written(&json, &plot::write(&rows, &args.out)?)))?;

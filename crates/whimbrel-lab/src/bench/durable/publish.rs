@@ -111,7 +111,7 @@ fn measured(args: &DurableArgs, keepers: &[Keeper]) -> Result<Measured> {
         .flat_map(|(index, ..)| keepers.iter().map(move |keeper| (index, *keeper)))
         .filter(|(index, keeper)| *keeper != Keeper::OneThread || GROUPINGS[*index].1.publishers > 1)
         .collect();
-    let plan = args.shuffled(&all);
+    let plan = args.start.shuffled(args.rounds, &all);
     let progress = progress::bar(plan.len() as u64);
     let mut measured = Measured::new();
     for (round, (index, keeper)) in plan {
@@ -130,7 +130,7 @@ fn measured(args: &DurableArgs, keepers: &[Keeper]) -> Result<Measured> {
 fn own_rows(args: &DurableArgs, name: &str, keeper: Keeper, rates: &[Rate]) -> Vec<Row> {
     let row = |what: &str, unit, of: Vec<f64>| {
         let text = format!("{name}: {}{what}", keeper.name());
-        (!of.is_empty()).then(|| Row::median("publish", text, unit, &of, args.seed))
+        (!of.is_empty()).then(|| Row::median("publish", text, unit, &of, args.start.seed))
     };
     let rate = row("", "1/s", rates.iter().map(|rate| rate.rate).collect());
     let all = [
@@ -163,7 +163,7 @@ fn ratio(args: &DurableArgs, measured: &Measured, index: usize, (one, other): (K
     let (ours, theirs) = (measured.get(&(index, one))?, measured.get(&(index, other))?);
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(one, other)| one.rate / other.rate).collect();
     let text = format!("{}: {} / {}", GROUPINGS[index].0, one.name(), other.name());
-    Some(Row::median("publish", text, "", &ratios, args.seed))
+    Some(Row::median("publish", text, "", &ratios, args.start.seed))
 }
 
 /// This broker's rate divided by the lesser of the same round's two that bound it: that of the
@@ -174,7 +174,7 @@ fn beside_lesser(args: &DurableArgs, measured: &Measured, index: usize) -> Optio
     let lesser = bounds.map(|(floor, journal)| floor.rate.min(journal.rate));
     let ratios: Vec<f64> = of(Keeper::Whimbrel)?.iter().zip(lesser).map(|(ours, lesser)| ours.rate / lesser).collect();
     let text = format!("{}: whimbrel / lesser of nothing kept and journal alone", GROUPINGS[index].0);
-    Some(Row::median("publish", text, "", &ratios, args.seed).at_least(LESSER_PART))
+    Some(Row::median("publish", text, "", &ratios, args.start.seed).at_least(LESSER_PART))
 }
 
 /// Compares this broker with all others.
@@ -194,7 +194,7 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
             let pairs = measured[&(index, Keeper::Whimbrel)].iter().zip(&measured[&(index, Keeper::Journal)]);
             let longer: Vec<f64> = pairs.map(|(ours, journal)| ours.waits[0] - journal.waits[0]).collect();
             let text = format!("{name}: wait p50, whimbrel less journal alone");
-            rows.push(Row::median("publish", text, "µs", &longer, args.seed).at_most(LONGER));
+            rows.push(Row::median("publish", text, "µs", &longer, args.start.seed).at_most(LONGER));
             rows.extend(beside_journal.into_iter().chain(beside_jetstream));
         } else {
             let is_one = grouping.publishers == 1;

@@ -52,10 +52,10 @@ pub(super) fn rows(args: &DurableArgs) -> Result<Vec<Row>> {
             format!("{log}: from the start of the process to the first connection"),
             "ms",
             &ready,
-            args.seed,
+            args.start.seed,
         )
         .at_most(READY),
-        Row::median("start", format!("{log}: read by the process"), "MiB", &read, args.seed),
+        Row::median("start", format!("{log}: read by the process"), "MiB", &read, args.start.seed),
     ])
 }
 

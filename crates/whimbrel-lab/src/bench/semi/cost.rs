@@ -46,11 +46,11 @@ struct Side {
 
 /// Compares semi-durable with nondurable subscriptions.
 pub(super) fn delivery(args: &SemiArgs) -> Result<Vec<Row>> {
-    let side = |user| Side { program: args.program(), user };
+    let side = |user| Side { program: args.start.program(), user };
     let samples = interleaved(args, &[side(NONDURABLE), side(SEMI_DURABLE)])?;
     let mut rows = Vec::new();
     for ((name, ..), rounds) in LOADS.iter().zip(&samples) {
-        let seed = args.seed;
+        let seed = args.start.seed;
         let plain = Row::median("delivery", format!("{name}: nondurable"), "µs", &column(rounds, 0), seed);
         let semi = Row::median("delivery", format!("{name}: semi-durable"), "µs", &column(rounds, 1), seed);
         let differences: Vec<f64> = rounds.iter().map(|[plain, semi]| semi - plain).collect();
@@ -78,10 +78,10 @@ fn judged(ratio: Row, more: &Row) -> Row {
 pub(super) fn against(args: &SemiArgs) -> Result<Vec<Row>> {
     let other = args.against.clone().context("another build to compare with is needed: --against PROGRAM")?;
     let samples =
-        interleaved(args, &[Side { program: other, user: &[] }, Side { program: args.program(), user: &[] }])?;
+        interleaved(args, &[Side { program: other, user: &[] }, Side { program: args.start.program(), user: &[] }])?;
     let mut rows = Vec::new();
     for ((name, ..), rounds) in LOADS.iter().zip(&samples) {
-        let seed = args.seed;
+        let seed = args.start.seed;
         let other = Row::median("against", format!("{name}: other build"), "µs", &column(rounds, 0), seed);
         let this = Row::median("against", format!("{name}: this build"), "µs", &column(rounds, 1), seed);
         let ratio = Row::median("against", format!("{name}: this / other build"), "", &ratios(rounds), seed);
@@ -102,7 +102,7 @@ fn ratios(rounds: &[[f64; 2]]) -> Vec<f64> {
 /// random order.
 fn interleaved(args: &SemiArgs, sides: &[Side; 2]) -> Result<Vec<Vec<[f64; 2]>>> {
     let settings = args.load.settings();
-    let mut random = fastrand::Rng::with_seed(args.seed);
+    let mut random = fastrand::Rng::with_seed(args.start.seed);
     let mut samples = vec![Vec::new(); LOADS.len()];
     for round in 0..args.rounds {
         for (load, samples) in LOADS.iter().zip(&mut samples) {

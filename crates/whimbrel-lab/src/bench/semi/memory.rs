@@ -35,9 +35,9 @@ pub(super) fn rows(args: &SemiArgs) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for mib in CEILINGS {
         let partition = format!("[[partition]]\nfilter = \"#\"\ncapacity = \"{mib} MiB\"\n");
-        let broker = args.start(&args.program(), &partition)?;
+        let broker = args.start(&args.start.program(), &partition)?;
         let before = process::resident_bytes(broker.pid())?;
-        let mut filling = Filling::connect(broker.target, args.seed)?;
+        let mut filling = Filling::connect(broker.target, args.start.seed)?;
         filling.send(FILL * (mib << 20)).with_context(|| format!("filling a cache of {mib} MiB"))?;
         let grown = process::resident_bytes(broker.pid())?.saturating_sub(before);
         let ratio = grown as f64 / (mib << 20) as f64;

@@ -9,10 +9,9 @@ mod wanted;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use super::compare::own_program;
-use super::load::LoadArgs;
+use super::load::{LoadArgs, StartArgs};
 use super::peers::{Peer, Programs, Running, Setup};
 use super::process;
 use super::rows::{self, Row};
@@ -49,9 +48,8 @@ pub struct SemiArgs {
     #[command(flatten)]
     storm: storm::StormArgs,
 
-    /// Binary of this broker [default: the one that runs, or target/release/whimbrel]
-    #[arg(long)]
-    whimbrel: Option<PathBuf>,
+    #[command(flatten)]
+    start: StartArgs,
 
     /// Another build of this broker to compare nondurable traffic with
     #[arg(long)]
@@ -60,33 +58,17 @@ pub struct SemiArgs {
     /// File for the figures as JSON
     #[arg(long)]
     json: Option<PathBuf>,
-
-    /// Core of the broker
-    #[arg(long, default_value_t = 0)]
-    broker_core: usize,
-
-    /// Core of the generator
-    #[arg(long, default_value_t = 1)]
-    generator_core: usize,
-
-    /// Seed of the order within a round, of the values of events and of the bootstrap
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 impl SemiArgs {
     /// Starts a broker of that build, to be spoken to with MQTT 5.
     fn start(&self, program: &Path, settings: &str) -> Result<Running> {
         let programs = Programs { whimbrel: program.to_owned(), peers: PathBuf::new() };
-        let (core, own_core) = (Some(self.broker_core), Some(self.generator_core));
+        let (core, own_core) = (Some(self.start.broker_core), Some(self.start.generator_core));
         let setup = Setup { core, own_core, settings, ..Setup::default() };
         let mut broker = Running::start_with(Peer::Whimbrel, &programs, setup)?;
         broker.target.protocol = Protocol::Mqtt5;
         Ok(broker)
-    }
-
-    fn program(&self) -> PathBuf {
-        self.whimbrel.clone().unwrap_or_else(own_program)
     }
 }
 
@@ -96,10 +78,8 @@ impl SemiArgs {
 /// # Errors
 /// When a broker cannot be started, refuses, or breaks the protocol.
 pub fn run(args: &SemiArgs) -> Result<bool> {
-    let cores = process::cores();
-    ensure!(cores >= 2, "broker and generator need a core each, and this machine has {cores}");
-    ensure!(args.broker_core != args.generator_core, "broker and generator need different cores");
-    process::pin_thread(args.generator_core)?;
+    args.start.check_cores()?;
+    process::pin_thread(args.start.generator_core)?;
     let mut rows: Vec<Row> = Vec::new();
     for section in &args.sections {
         rows.extend(match section {
@@ -111,8 +91,8 @@ pub fn run(args: &SemiArgs) -> Result<bool> {
     }
     say(rows::table(&rows).trim_end())?;
     if let Some(path) = &args.json {
-        let text =
-            rows::json("bench semi-durable", (args.seed, args.rounds), &rows).context("writing the figures as JSON")?;
+        let text = rows::json("bench semi-durable", (args.start.seed, args.rounds), &rows)
+            .context("writing the figures as JSON")?;
         std::fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
     }
     Ok(rows.iter().all(|row| row.met != Some(false)))

@@ -63,7 +63,7 @@ pub(super) fn rows(args: &SemiArgs) -> Result<Vec<Row>> {
     let storm = &args.storm;
     process::allow_open_files(u64::from(storm.returning + storm.staying) + OTHER_FILES)?;
     let settings = if storm.one_partition { String::new() } else { partitions() };
-    let broker = args.start(&args.program(), &settings)?;
+    let broker = args.start(&args.start.program(), &settings)?;
     let plan = Plan {
         target: broker.target,
         pid: broker.pid(),
@@ -73,7 +73,7 @@ pub(super) fn rows(args: &SemiArgs) -> Result<Vec<Row>> {
         away: storm.away,
         qos: if storm.storm_qos == 0 { QoS::AtMostOnce } else { QoS::AtLeastOnce },
         keep_sessions: storm.keep_sessions,
-        seed: args.seed,
+        seed: args.start.seed,
     };
     let outcome = Crowd::connect(&plan)?.run()?;
     let seconds = |time: Duration| time.as_secs_f64();
