@@ -12,15 +12,17 @@ use crate::copies::EventCopies;
 use crate::cursor::{CatchUpTurns, Cursors};
 use crate::fault::Faults;
 use crate::overlay::Overlay;
+use crate::overlay::ProfileMap;
 use crate::retained::Retained;
 use crate::route::Router;
 use crate::session::Sessions;
 use crate::shared::Groups;
 use crate::stats::{GapCounts, Stats};
-use crate::store::{Answer, Batch, BatchNo, Fetch, Profile, Profiles, Store, Wait};
+use crate::store::{Answer, Batch, BatchNo, Fetch, Store, Wait};
 use crate::stream::tell;
 use crate::stream::{Sources, Streams};
 use crate::timers::Timers;
+use crate::topic::{Profile, Rates};
 
 /// Entries of the commit queue that are handled before other work has its turn.
 const COMMIT_SLICE: usize = 512;
@@ -58,6 +60,10 @@ pub struct Broker {
     /// Other brokers that want the event that is being passed, by their numbers; kept for its
     /// memory.
     pub(crate) brokers: Vec<u32>,
+    /// The profiles of topics that were made at running brokers.
+    pub(crate) profiles: ProfileMap,
+    /// Topics whose throughput is bounded.
+    pub(crate) rates: Rates,
     /// The other brokers, in its null form if there are none.
     pub(crate) overlay: Overlay,
     /// The present moment.
@@ -100,6 +106,8 @@ impl Broker {
             fallen: Vec::new(),
             serial: 0,
             brokers: Vec::new(),
+            profiles: ProfileMap::default(),
+            rates: Rates::default(),
             overlay,
             now,
             has_plain_way: true,
@@ -255,10 +263,15 @@ impl Broker {
             Input::Acknowledge { link, tag, qos, identifier, token } => {
                 self.acknowledge(now, (link, tag, qos), (identifier, token), out);
             }
-            Input::Host { host, reliable, best_effort, birth } => {
-                self.streams.add_host(host, (reliable, best_effort), birth, false);
+            Input::Host { host, reliable, further, birth } => {
+                self.streams.add_host(host, (reliable, further), birth, false);
             }
             Input::Knowledge(segment) => self.learn(now, &segment, out),
+            Input::ChangeProfile { filter, made } => {
+                let (profiles, mut site) = self.profile_site();
+                profiles.change(now, filter, made, &mut site, out);
+                self.profiles_changed();
+            }
             Input::Deadline => {
                 self.pass_committed(now, out);
                 self.expire(now, out);
@@ -322,19 +335,13 @@ impl Broker {
         self.store.is_congested()
     }
 
-    /// Sets which topics are logged.
+    /// Sets the profiles of topics that the configuration has, in their order.
     ///
     /// # Panics
     /// When a profile has no topic filter.
     pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
-        self.router.set_profiles(Profiles::new(profiles));
-        for id in self.cursors.ids() {
-            let number = self.cursors.get(id).subscription;
-            let is_volatile = self.router.may_be_volatile_for(number);
-            if let Some(durable) = self.cursors.durable_mut(id) {
-                durable.may_be_volatile = is_volatile;
-            }
-        }
+        self.router.configure_profiles(profiles);
+        self.profiles_changed();
     }
 
     /// Counters and gauges.

@@ -11,11 +11,13 @@ use crate::broker::Broker;
 use crate::cache::{PartitionGauges, Plan};
 use crate::caching::CacheInterest;
 use crate::cursor::{Cursor, NOTHING};
-use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
+use crate::overlay::{Overlay, ProfileMap};
+use crate::route::{NO_CURSOR, NO_GROUP, Router, Subscription};
 use crate::session::{Session, own_client_id, shown};
 use crate::stats::GapClass;
 use crate::store::{HoldGiven, OWN, OwnTicks};
 use crate::subscription::SubscriptionSpec;
+use crate::topic::{Profile, RankedProfile};
 
 /// Subscriptions that one call of [`Broker::sessions`] looks at, unless a single session has more.
 const SUBSCRIPTIONS_MAX: usize = 4096;
@@ -150,6 +152,47 @@ pub struct Holders {
     pub count: [usize; OWN],
 }
 
+/// A page of the profiles of topics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProfilesPage {
+    /// The profiles in the order in which they count, each with its rank if it was made at a
+    /// running broker.
+    pub profiles: Vec<(Option<u32>, Profile)>,
+    /// The number of all profiles.
+    pub count: usize,
+    /// The names of brokers whose configurations have other profiles.
+    pub differing: Vec<Box<str>>,
+}
+
+/// The profiles of topics, of the configuration and made at running brokers.
+#[derive(Debug)]
+pub struct ProfilesInfo<'a> {
+    router: &'a Router,
+    profiles: &'a ProfileMap,
+    overlay: &'a Overlay,
+}
+
+impl ProfilesInfo<'_> {
+    /// The profile with this filter that was made at a running broker.
+    pub fn made(&self, filter: &str) -> Option<RankedProfile> {
+        self.router.profiles().made(filter)
+    }
+
+    /// The number of profiles that were made at running brokers.
+    pub fn made_len(&self) -> usize {
+        self.router.profiles().made_len()
+    }
+
+    /// The profiles from that place on, at most `most`.
+    pub fn page(&self, from: usize, most: usize) -> ProfilesPage {
+        let profiles = self.router.profiles();
+        let page = profiles.in_order().skip(from).take(most);
+        let page = page.map(|(rank, profile)| (rank, profile.clone())).collect();
+        let differing = self.profiles.differing(self.router, self.overlay);
+        ProfilesPage { profiles: page, count: profiles.in_order().count(), differing }
+    }
+}
+
 impl Broker {
     /// The buffer subscription policy.
     pub fn buffer(&self) -> &[CacheInterest] {
@@ -235,12 +278,17 @@ impl Broker {
         rest.into_iter().map(|known| self.subscription_info(known)).collect()
     }
 
+    /// The profiles of topics.
+    pub fn topic_profiles(&self) -> ProfilesInfo<'_> {
+        ProfilesInfo { router: &self.router, profiles: &self.profiles, overlay: &self.overlay }
+    }
+
     /// The broker's reliable streams.
     pub fn streams(&self) -> [StreamInfo; OWN] {
         let streams = self.streams.logged();
         let (passed, release) = (streams.positions(), &self.store.release);
         core::array::from_fn(|own| StreamInfo {
-            pubend: streams.host().pubend(own as u8),
+            pubend: streams.host().reliable(own as u8),
             passed: passed[own],
             logged: release.logged[own],
             chopped: release.chopped[own],
@@ -270,7 +318,7 @@ impl Broker {
             let Some((cursor, durable)) = cursor.and_then(|cursor| Some((cursor, cursor.durable.as_ref()?))) else {
                 continue;
             };
-            for (own, upto) in durable.held.iter().enumerate().filter(|(_, upto)| **upto != NOTHING) {
+            for (own, upto) in durable.held.all().iter().enumerate().filter(|(_, upto)| **upto != NOTHING) {
                 found.count[own] += 1;
                 if found.longest[own].as_ref().is_none_or(|holder| *upto < holder.upto) {
                     let session = self.sessions.get(cursor.session);
@@ -299,7 +347,7 @@ impl Broker {
 
     fn session_info(&self, session: &Session) -> SessionInfo {
         let durable = session.subscriptions.iter().filter_map(|id| self.cursors.durable(self.router.get(*id).cursor));
-        let behind = durable.clone().flat_map(|durable| durable.held).filter(|upto| *upto != NOTHING).min();
+        let behind = durable.clone().flat_map(|durable| durable.held.all()).filter(|upto| *upto != NOTHING).min();
         let presence = if session.is_attached() {
             Presence::Here
         } else {
@@ -335,9 +383,9 @@ impl Broker {
         if let Some(durable) = durable {
             let acked: OwnTicks = durable.hold(&self.durable_position(known.cursor).acked);
             let host = self.streams.logged().host();
-            positions = (0..).zip(acked).map(|(own, tick)| (host.pubend(own), tick)).collect();
-            let is_behind = acked.iter().zip(&durable.newest).filter(|(acked, newest)| acked < newest);
-            behind = is_behind.map(|(acked, _)| *acked).min();
+            positions = (0..).zip(acked).map(|(own, tick)| (host.reliable(own), tick)).collect();
+            let is_behind = acked.into_iter().zip(durable.newest.all()).filter(|(acked, newest)| acked < newest);
+            behind = is_behind.map(|(acked, _)| acked).min();
         } else if let Some(catch_up) = catch_up {
             behind = catch_up.positions.iter().map(|(_, tick)| tick).min();
         }

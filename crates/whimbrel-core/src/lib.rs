@@ -49,10 +49,14 @@ pub use caching::CacheInterest;
 pub use cursor::{GapReason, NOTICE_TOPIC};
 #[cfg(feature = "mutants")]
 pub use fault::Mutant;
-pub use inspect::{HoldGivenInfo, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
+pub use inspect::{
+    HoldGivenInfo, Holder, Holders, PlaceInfo, Presence, ProfilesInfo, ProfilesPage, SessionInfo, StreamInfo,
+    SubscriptionInfo,
+};
 pub use overlay::{ALL_OTHERS, OverlayConfig};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
+pub use topic::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile, RATE_BURST, RankedProfile, TopicRate};
 pub use whimbrel_event::{LATENCY_BOUNDS_US, LatencyHistogram};
 #[cfg(feature = "mutants")]
 pub use whimbrel_net::NetMutant;

@@ -32,6 +32,10 @@ stats! {
     /// Events after which their publisher was held up, because its stream had run ahead of the
     /// clock.
     publishers_held,
+    /// Times that a publisher was not read for a while, as it exceeded the rate of a topic.
+    publishers_over_rate,
+    /// Events of QoS 0 that were dropped, as they exceeded the rate of their topic.
+    events_over_rate,
     /// Times that a client was not read for a while, because more of its requests to subscribe or
     /// unsubscribe waited than should.
     subscribers_held,

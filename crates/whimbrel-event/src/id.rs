@@ -8,9 +8,30 @@ use crate::{Reliability, Time};
 /// Most pubends of one host: their indices are the low four bits of their ids.
 pub const HOST_PUBENDS_MAX: u8 = 16;
 
-/// Most reliable pubends of one host. They have the indices below this one; best-effort pubends
-/// begin at this one.
-pub const HOST_RELIABLE_MAX: u8 = 4;
+/// Pubends of one kind at one host, at most: those of one [`StreamClass`] and one [`Reliability`].
+///
+/// The kinds have these indices, in this order: ordinary reliable, ordinary best-effort, deadline
+/// reliable, deadline best-effort.
+pub const KIND_PUBENDS_MAX: u8 = 4;
+
+/// Most reliable pubends of one host: those of both classes.
+pub const HOST_RELIABLE_MAX: u8 = 2 * KIND_PUBENDS_MAX;
+
+/// Pubends of one host that do not count as its first: all but the ordinary reliable ones.
+pub const HOST_FURTHER_MAX: u8 = HOST_PUBENDS_MAX - KIND_PUBENDS_MAX;
+
+/// The class of a stream, which follows from the profiles of its topics.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum StreamClass {
+    /// Events of topics without a deadline.
+    Ordinary,
+    /// Events of topics with a deadline.
+    Deadline,
+}
+
+/// The bit of an index that says best effort, and the bit that says [`StreamClass::Deadline`].
+const BEST_EFFORT_BIT: u8 = KIND_PUBENDS_MAX;
+const DEADLINE_BIT: u8 = HOST_RELIABLE_MAX;
 
 /// A publishing endpoint: one ordered stream, hosted by one broker. Printed as 16 hexadecimal
 /// digits at most.
@@ -31,9 +52,22 @@ impl PubendId {
     }
 
     /// The guarantee for the events in this stream, which follows from its index (see
-    /// [`HOST_RELIABLE_MAX`]).
+    /// [`KIND_PUBENDS_MAX`]).
     pub fn reliability(self) -> Reliability {
-        if self.index() < HOST_RELIABLE_MAX { Reliability::Reliable } else { Reliability::BestEffort }
+        if self.index() & BEST_EFFORT_BIT == 0 { Reliability::Reliable } else { Reliability::BestEffort }
+    }
+
+    /// The class of this stream, which follows from its index.
+    pub fn class(self) -> StreamClass {
+        if self.index() & DEADLINE_BIT == 0 { StreamClass::Ordinary } else { StreamClass::Deadline }
+    }
+
+    /// The place of this stream among the reliable ones of its host, below [`HOST_RELIABLE_MAX`];
+    /// `None` for a stream of best effort. [`HostId::reliable`] is its inverse.
+    #[inline]
+    pub fn reliable_place(self) -> Option<u8> {
+        let index = self.index();
+        (index & BEST_EFFORT_BIT == 0).then_some((index & (KIND_PUBENDS_MAX - 1)) | (index & DEADLINE_BIT) >> 1)
     }
 }
 
@@ -55,6 +89,21 @@ impl HostId {
     /// The number of this host, whose low four bits are zero.
     pub fn as_u64(self) -> u64 {
         self.0
+    }
+
+    /// The reliable stream at this place among those of the host: the ordinary ones come first.
+    ///
+    /// # Panics
+    /// When the place is not below [`HOST_RELIABLE_MAX`].
+    #[inline]
+    pub fn reliable(self, place: u8) -> PubendId {
+        assert!(place < HOST_RELIABLE_MAX, "a host has no reliable pubend {place}");
+        self.pubend((place & (KIND_PUBENDS_MAX - 1)) | (place & KIND_PUBENDS_MAX) << 1)
+    }
+
+    /// The reliable streams that a host can have, in the order of their places.
+    pub fn all_reliable(self) -> impl Iterator<Item = PubendId> {
+        (0..HOST_RELIABLE_MAX).map(move |place| self.reliable(place))
     }
 
     /// The stream with this index.
@@ -263,8 +312,23 @@ mod tests {
         let host = HostId::new(0xabcd);
         assert_eq!((host.as_u64(), host.pubend(7)), (0xabc0, PubendId(0xabc7)));
         assert_eq!((PubendId(0xabc7).host(), PubendId(0xabc7).index()), (host, 7));
-        assert_eq!(host.pubend(HOST_RELIABLE_MAX - 1).reliability(), Reliability::Reliable);
-        assert_eq!(host.pubend(HOST_RELIABLE_MAX).reliability(), Reliability::BestEffort);
+    }
+
+    #[test]
+    fn an_index_says_class_and_reliability_of_its_stream() {
+        use Reliability::{BestEffort, Reliable};
+        use StreamClass::{Deadline, Ordinary};
+        let host = HostId::new(0xabcd);
+        let kinds = [(Ordinary, Reliable), (Ordinary, BestEffort), (Deadline, Reliable), (Deadline, BestEffort)];
+        for index in 0..HOST_PUBENDS_MAX {
+            let pubend = host.pubend(index);
+            assert_eq!((pubend.class(), pubend.reliability()), kinds[usize::from(index / KIND_PUBENDS_MAX)]);
+            assert_eq!(pubend.reliable_place().is_some(), pubend.reliability() == Reliable);
+            assert!(pubend.reliable_place().is_none_or(|place| host.reliable(place) == pubend));
+        }
+        let places = host.all_reliable().map(|pubend| (pubend.index(), pubend.reliable_place()));
+        let indices = [0, 1, 2, 3, 8, 9, 10, 11];
+        assert_eq!(places.collect::<Vec<_>>(), indices.into_iter().zip((0..).map(Some)).collect::<Vec<_>>());
     }
 
     #[test]

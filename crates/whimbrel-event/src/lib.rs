@@ -22,8 +22,8 @@ pub use clock::Clock;
 pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Publisher, Qos, Reliability, WeakEvent};
 pub use hash::Seeded;
 pub use id::{
-    EVENT_ID_TEXT_MAX, EventId, EventIdText, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, InvalidEventId, PubendId,
-    Tick,
+    EVENT_ID_TEXT_MAX, EventId, EventIdText, HOST_FURTHER_MAX, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId,
+    InvalidEventId, KIND_PUBENDS_MAX, PubendId, StreamClass, Tick,
 };
 pub use latency::{LATENCY_BOUNDS_US, LatencyHistogram};
 pub use mix::{FNV_OFFSET, fnv1a, split_mix};

@@ -80,6 +80,16 @@ impl PredecessorsBuf {
         }
     }
 
+    /// Makes an event the latest; an earlier one of its stream is left out, and of too many the
+    /// oldest.
+    pub fn put_latest(&mut self, id: EventId) {
+        let (pubend, tick) = (id.pubend.0.to_le_bytes(), id.tick.0.to_le_bytes());
+        match self.0.get_mut(..ONE) {
+            Some(first) if first[..8] == pubend => first[8..].copy_from_slice(&tick),
+            _ => *self = [id].into_iter().chain(self.iter()).collect(),
+        }
+    }
+
     /// The union of both, with the later event of each stream. If there would be too many, the
     /// earliest by tick are left out.
     #[must_use]
@@ -111,6 +121,14 @@ mod tests {
 
     fn id(pubend: u64, tick: u64) -> EventId {
         EventId { pubend: PubendId(pubend), tick: Tick(tick) }
+    }
+
+    #[test]
+    fn the_latest_is_put_first_and_replaces_the_one_of_its_stream() {
+        let mut all = PredecessorsBuf::new();
+        let ids = [id(1, 3), id(1, 4), id(2, 5), id(1, 6), id(1, 7)];
+        ids.into_iter().for_each(|id| all.put_latest(id));
+        assert_eq!(all.iter().collect::<Vec<_>>(), [id(1, 7), id(2, 5)]);
     }
 
     #[test]

@@ -30,9 +30,9 @@ fn token() -> impl Strategy<Value = CheckpointToken> {
     (any::<u32>(), tick(), hosts, vec((any::<prop::sample::Index>(), tick()), 0..8)).prop_map(
         |(deployment, common, hosts, exceptions)| {
             let mut token = CheckpointToken::new(Deployment(deployment), Tick(common));
-            for (host, reliable, best_effort) in hosts {
-                if reliable + best_effort > 0 {
-                    token.cover(HostId::new(host), reliable, best_effort).unwrap();
+            for (host, reliable, further) in hosts {
+                if reliable + further > 0 {
+                    token.cover(HostId::new(host), reliable, further).unwrap();
                 }
             }
             let pubends: Vec<PubendId> = token.pubends().map(|(pubend, _)| pubend).collect();
@@ -56,8 +56,8 @@ proptest! {
     fn equal_tokens_print_equally_in_whatever_order_they_were_made(token in token()) {
         let mut other = CheckpointToken::new(token.deployment(), token.common());
         let hosts: Vec<_> = token.hosts().collect();
-        for &(host, reliable, best_effort) in hosts.iter().rev() {
-            other.cover(host, reliable, best_effort).unwrap();
+        for &(host, reliable, further) in hosts.iter().rev() {
+            other.cover(host, reliable, further).unwrap();
         }
         let pubends: Vec<_> = token.pubends().collect();
         for &(pubend, tick) in pubends.iter().rev() {

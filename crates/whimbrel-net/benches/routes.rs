@@ -37,7 +37,7 @@ fn state(number: usize, sequence: u64, neighbours: &[usize]) -> LinkState {
         sequence,
         name: format!("broker-{number}").into(),
         reliable: 4,
-        best_effort: 4,
+        further: 4,
         birth: Tick(1),
         addresses: vec!["10.0.0.1:7000".into()],
         neighbours: neighbours.iter().enumerate().map(|(port, to)| end(number, *to, port)).collect(),

@@ -53,7 +53,7 @@ impl Net {
             sequence: self.sequence,
             name: self.config.name.clone(),
             reliable: self.identity.reliable,
-            best_effort: self.identity.best_effort,
+            further: self.identity.further,
             birth: self.identity.birth,
             addresses: self.config.addresses.clone(),
             neighbours: self.peers.up().map(neighbour).collect(),
@@ -453,7 +453,7 @@ mod tests {
             deployment: Deployment(1),
             birth: Tick(0),
             reliable: 1,
-            best_effort: 0,
+            further: 0,
         };
         let mut net = Net::new(now, identity, false, config);
         net.peers.insert(Peer::new(now, LINK, true, None, usize::MAX));

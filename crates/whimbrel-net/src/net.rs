@@ -61,10 +61,10 @@ pub struct Identity {
     pub deployment: Deployment,
     /// The tick before the first of the own streams.
     pub birth: Tick,
-    /// Number of the own reliable streams.
+    /// Number of the own streams from index 0 on.
     pub reliable: u8,
-    /// Number of the own streams of best effort.
-    pub best_effort: u8,
+    /// Number of the own further streams, see [`whimbrel_wire::Hello`].
+    pub further: u8,
 }
 
 /// The purpose of a deadline, in the order in which deadlines of one moment are met.
@@ -128,7 +128,7 @@ impl Net {
     /// it knows no broker. Its composition hangs up links at once, and gives it no input.
     pub fn alone(host: HostId) -> Net {
         let identity =
-            Identity { host, incarnation: 0, deployment: Deployment(0), birth: Tick(0), reliable: 0, best_effort: 0 };
+            Identity { host, incarnation: 0, deployment: Deployment(0), birth: Tick(0), reliable: 0, further: 0 };
         let config = Config {
             name: "".into(),
             version: "".into(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use whimbrel_core::store::Profile;
+use whimbrel_core::Profile;
 use whimbrel_selector::{FenceChanges, Fences};
 
 use crate::access::{Access, Plan};
@@ -273,13 +273,13 @@ fn shown(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_core::store::Persistence;
+    use whimbrel_core::Persistence;
 
     use super::*;
 
     #[test]
     fn profiles_that_differ_are_named_by_their_filters() {
-        let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
+        let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence, ..Profile::default() };
         let before =
             [profile("a", Persistence::Auto), profile("b", Persistence::Auto), profile("c", Persistence::Auto)];
         let after =

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
 use whimbrel_core::cache::Plan;
-use whimbrel_core::store::{Disk, Persistence, Profile};
+use whimbrel_core::store::Disk;
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, Stats};
 
@@ -226,7 +227,7 @@ fn draw_pace(random: &mut Random) -> Pace {
 }
 
 fn draw_profiles(random: &mut Random) -> Vec<Profile> {
-    let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
+    let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence, ..Profile::default() };
     match random.below(3) {
         0 => vec![profile("#", Persistence::Persistent)],
         1 => vec![profile("a/+", Persistence::Volatile), profile("a/#", Persistence::Persistent)],

@@ -66,7 +66,10 @@ pub const MAJOR: u8 = 1;
 /// 2: a link state tells the protocol of its broker, and is passed on with the fields behind it; a
 ///    number in an interest may have the mark [`REPLIER_NUMBER`]; there may be replicated maps
 ///    beside the retained messages.
-pub const MINOR: u8 = 2;
+///
+/// 3: a broker has pubends of the deadline class, so that a host has sixteen pubends, eight of them
+///    reliable; reports and grants of holds are for all reliable ones that the receiver knows.
+pub const MINOR: u8 = 3;
 
 /// The optional parts of the protocol that are spoken here, a bit for each: none yet.
 pub const FEATURES: u64 = 0;

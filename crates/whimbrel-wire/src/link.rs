@@ -1,6 +1,6 @@
 //! What the two brokers at the ends of a link tell each other of themselves and the link.
 
-use whimbrel_event::{HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, Tick};
+use whimbrel_event::{HOST_FURTHER_MAX, HostId, KIND_PUBENDS_MAX, Tick};
 
 use crate::body::Body;
 use crate::bytes::{Put, Reader};
@@ -24,11 +24,11 @@ pub struct Hello<'a> {
     pub name: &'a str,
     /// The sender's clock, nanoseconds since 1970.
     pub time: u64,
-    /// Number of its reliable pubends, at most [`HOST_RELIABLE_MAX`].
+    /// Number of its pubends from index 0 on, at most [`KIND_PUBENDS_MAX`].
     pub reliable: u8,
-    /// Number of its best-effort pubends, at most [`HOST_PUBENDS_MAX`] − [`HOST_RELIABLE_MAX`]; it
-    /// has at least one pubend.
-    pub best_effort: u8,
+    /// Number of its pubends from index [`KIND_PUBENDS_MAX`] on, at most [`HOST_FURTHER_MAX`]; it
+    /// has at least one pubend. Since 1.3 a broker has all of them.
+    pub further: u8,
     /// The tick before the first one that its pubends can have used.
     pub birth: Tick,
     /// The version of its program, for people, at most [`VERSION_BYTES_MAX`] bytes; empty if it
@@ -36,25 +36,19 @@ pub struct Hello<'a> {
     pub version: &'a str,
 }
 
-/// Numbers of reliable and best-effort pubends, each a byte.
+/// Numbers of pubends from index 0 and from index [`KIND_PUBENDS_MAX`] on, each a byte.
 pub(crate) fn read_pubends(input: &mut Reader<'_>) -> Result<(u8, u8), Invalid> {
-    let [reliable, best_effort] = input.array()?;
-    if are_pubends(reliable, best_effort) {
-        Ok((reliable, best_effort))
-    } else {
-        Err(Invalid::Range("a number of pubends"))
-    }
+    let [reliable, further] = input.array()?;
+    if are_pubends(reliable, further) { Ok((reliable, further)) } else { Err(Invalid::Range("a number of pubends")) }
 }
 
-pub(crate) fn put_pubends(reliable: u8, best_effort: u8, out: &mut Vec<u8>) {
-    assert!(are_pubends(reliable, best_effort), "no host has so many pubends");
-    out.extend_from_slice(&[reliable, best_effort]);
+pub(crate) fn put_pubends(reliable: u8, further: u8, out: &mut Vec<u8>) {
+    assert!(are_pubends(reliable, further), "no host has so many pubends");
+    out.extend_from_slice(&[reliable, further]);
 }
 
-fn are_pubends(reliable: u8, best_effort: u8) -> bool {
-    (reliable, best_effort) != (0, 0)
-        && reliable <= HOST_RELIABLE_MAX
-        && best_effort <= HOST_PUBENDS_MAX - HOST_RELIABLE_MAX
+fn are_pubends(reliable: u8, further: u8) -> bool {
+    (reliable, further) != (0, 0) && reliable <= KIND_PUBENDS_MAX && further <= HOST_FURTHER_MAX
 }
 
 impl<'a> Body<'a> for Hello<'a> {
@@ -68,10 +62,10 @@ impl<'a> Body<'a> for Hello<'a> {
         let incarnation = input.u64()?;
         let name = input.name()?;
         let time = input.u64()?;
-        let (reliable, best_effort) = read_pubends(input)?;
+        let (reliable, further) = read_pubends(input)?;
         let birth = input.tick()?;
         let version = if input.0.is_empty() { "" } else { input.text(VERSION_BYTES_MAX, "a version")? };
-        Ok(Hello { major, minor, deployment, host, incarnation, name, time, reliable, best_effort, birth, version })
+        Ok(Hello { major, minor, deployment, host, incarnation, name, time, reliable, further, birth, version })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -81,7 +75,7 @@ impl<'a> Body<'a> for Hello<'a> {
         out.put_u64(self.incarnation);
         out.put_name(self.name);
         out.put_u64(self.time);
-        put_pubends(self.reliable, self.best_effort, out);
+        put_pubends(self.reliable, self.further, out);
         out.put_u64(self.birth.0);
         // There is only one form: an empty version is not written.
         if !self.version.is_empty() {

@@ -21,10 +21,10 @@ pub struct LinkStateFrame<'a> {
     pub sequence: u64,
     /// The broker's name, see [`crate::is_name`].
     pub name: &'a str,
-    /// Number of its reliable pubends, bounded as in [`crate::Hello`].
+    /// Number of its pubends from index 0 on, bounded as in [`crate::Hello`].
     pub reliable: u8,
-    /// Number of its best-effort pubends.
-    pub best_effort: u8,
+    /// Number of its further pubends, as in [`crate::Hello`].
+    pub further: u8,
     /// The tick before the first one that its pubends can have used.
     pub birth: Tick,
     /// Age of the link state, ms; grows on the way.
@@ -63,6 +63,14 @@ impl Protocol {
     /// The first minor version whose link states tell it.
     const TOLD_SINCE: u8 = 2;
 
+    /// The first minor version with pubends of the deadline class.
+    const DEADLINES_SINCE: u8 = 3;
+
+    /// Whether the broker knows the pubends of the deadline class.
+    pub fn knows_deadlines(self) -> bool {
+        self.minor >= Protocol::DEADLINES_SINCE
+    }
+
     /// The parts that both of two brokers speak.
     pub fn common(self, other: Protocol) -> Protocol {
         Protocol { minor: self.minor.min(other.minor), features: self.features & other.features }
@@ -98,10 +106,10 @@ impl Protocol {
 pub struct PreviousIdentity {
     /// The host's id.
     pub host: HostId,
-    /// Number of its reliable pubends.
+    /// Number of its pubends from index 0 on.
     pub reliable: u8,
-    /// Number of its best-effort pubends.
-    pub best_effort: u8,
+    /// Number of its further pubends, as in [`crate::Hello`].
+    pub further: u8,
     /// The tick before the first one that its pubends can have used.
     pub birth: Tick,
     /// The tick up to which they have ended.
@@ -111,13 +119,13 @@ pub struct PreviousIdentity {
 impl PreviousIdentity {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
         let host = input.host()?;
-        let (reliable, best_effort) = read_pubends(input)?;
-        Ok(PreviousIdentity { host, reliable, best_effort, birth: input.tick()?, upto: input.tick()? })
+        let (reliable, further) = read_pubends(input)?;
+        Ok(PreviousIdentity { host, reliable, further, birth: input.tick()?, upto: input.tick()? })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
         out.put_u64(self.host.as_u64());
-        put_pubends(self.reliable, self.best_effort, out);
+        put_pubends(self.reliable, self.further, out);
         out.put_u64(self.birth.0);
         out.put_u64(self.upto.0);
     }
@@ -172,7 +180,7 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         let incarnation = input.u64()?;
         let sequence = input.varint()?;
         let name = input.name()?;
-        let (reliable, best_effort) = read_pubends(input)?;
+        let (reliable, further) = read_pubends(input)?;
         let birth = input.tick()?;
         let age_ms = input.small("an age")?;
         let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
@@ -189,7 +197,7 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
             sequence,
             name,
             reliable,
-            best_effort,
+            further,
             birth,
             age_ms,
             addresses,
@@ -205,7 +213,7 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         out.put_u64(self.incarnation);
         out.put_varint(self.sequence);
         out.put_name(self.name);
-        put_pubends(self.reliable, self.best_effort, out);
+        put_pubends(self.reliable, self.further, out);
         out.put_u64(self.birth.0);
         out.put_varint(u64::from(self.age_ms));
         out.put_list(&self.addresses, ADDRESSES_MAX, "addresses", |out, address| {

@@ -25,6 +25,7 @@ mod streams;
 mod subscribe;
 mod system;
 mod table;
+mod topics;
 mod topology;
 mod trace;
 mod variables;
@@ -82,6 +83,8 @@ enum Command {
     /// Show which brokers there are, how they are linked, and the ways from a running broker to the
     /// others.
     Topology(topology::Topology),
+    /// List, make or remove profiles of topics: deadlines, what is logged, rates.
+    Topics(topics::Topics),
     /// Show what brokers want of each other.
     Interest(interest::Interest),
     /// Forget a broker that will never come back.
@@ -139,6 +142,7 @@ fn run(command: Command, warnings: Vec<String>) -> Result<ExitCode, Failure> {
         Command::Sessions(sessions) => sessions.run()?,
         Command::Streams(streams) => streams.run()?,
         Command::Topology(topology) => topology.run()?,
+        Command::Topics(topics) => topics.run()?,
         Command::Interest(interest) => interest.run()?,
         Command::Forget(forget) => forget.run()?,
         Command::Trace(trace) => trace.run()?,

@@ -16,6 +16,7 @@ pub use told::{Accepted, Delivery, EventStep, Kick, Naming, Output, Refusal, Sen
 pub use whimbrel_net::{Channel, HangUp, Hop, LinkOutput, PeerInput, PeerLink};
 
 use crate::store::{BatchNo, Disk, Fetched};
+use crate::topic::RankedProfile;
 
 /// The edge's number for an attached connection. Numbers are small and reused; the core keeps a
 /// table as long as the largest.
@@ -116,9 +117,17 @@ pub enum Input<'a> {
         /// The number of its reliable streams.
         reliable: u8,
         /// The number of its best-effort streams.
-        best_effort: u8,
+        further: u8,
         /// The tick after which they began.
         birth: Tick,
+    },
+    /// A profile of topics is made, in place of one with the same filter that was made before, or
+    /// removed; at this broker and all others.
+    ChangeProfile {
+        /// The filter of the profile, which is valid.
+        filter: &'a str,
+        /// The profile; `None`: it is removed.
+        made: Option<&'a RankedProfile>,
     },
     /// Knowledge of a stream of another broker. May come in any order and repeatedly.
     Knowledge(Segment<'a>),

@@ -76,6 +76,8 @@ pub enum Refusal {
     /// The publisher's number is greater than one that was refused on this connection: the refused
     /// one must be repeated first.
     NumberAfterRefused,
+    /// The event exceeds the rate of its topic, and is of QoS 0.
+    OverRate,
 }
 
 /// The reason for which the core ends a connection.

@@ -15,6 +15,7 @@ use crate::copies::EventCopies;
 use crate::retained::REPLAY_SLICE;
 use crate::route::Router;
 use crate::session::{Publication, Sessions};
+use crate::store::own_place;
 use crate::stream::Sources;
 
 /// Slots of the cache that are checked, and gaps that are told, in one turn.
@@ -268,7 +269,7 @@ impl CursorReader<'_> {
         if durable.remote.since.has(pubend) {
             durable.remote.holes.advance(pubend, to);
         } else {
-            let hole = &mut durable.rare.holes[usize::from(pubend.index())];
+            let hole = &mut durable.rare.holes[own_place(pubend)];
             *hole = to.max(*hole);
         }
     }
@@ -278,7 +279,7 @@ impl CursorReader<'_> {
         let durable = self.cursor.durable.as_deref().expect("a durable subscription");
         let hole = match durable.remote.since.has(id.pubend) {
             true => durable.remote.holes.get(id.pubend),
-            false => durable.rare.holes[usize::from(id.pubend.index())],
+            false => durable.rare.holes[own_place(id.pubend)],
         };
         hole > self.catch_up.positions.get(id.pubend)
     }

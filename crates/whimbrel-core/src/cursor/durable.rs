@@ -9,7 +9,7 @@ use whimbrel_selector::{Compiled, Fences};
 use super::{Cursor, Positions, RemoteLogs};
 use crate::content::Content;
 use crate::lazy::{Lazy, at_rest};
-use crate::store::{DurableNo, DurablePosition, LogPlan, OWN, OwnTicks, RemotePosition};
+use crate::store::{CompactTicks, DurableNo, DurablePosition, LogPlan, OWN, OwnTicks, RemotePosition, own_place};
 use crate::subscription::{FormerSelector, LoggedFrom, remembered};
 
 /// Stands for a stream in which a subscription has acknowledged all wanted events.
@@ -22,14 +22,14 @@ pub(crate) const NOTHING: Tick = Tick(u64::MAX);
 pub(crate) struct Durable {
     pub(crate) number: DurableNo,
     /// Its interest is logged after these ticks.
-    pub(crate) start: OwnTicks,
+    pub(crate) start: CompactTicks,
     /// The last accepted event of each stream that it wants, or a later tick: at that tick it has
     /// everything. The end of the chain through the filter records, unless the event was not
     /// logged.
-    pub(crate) newest: OwnTicks,
+    pub(crate) newest: CompactTicks,
     /// The ticks that the log is held from, as last counted: [`NOTHING`], or up to where it has
     /// acknowledged.
-    pub(crate) held: OwnTicks,
+    pub(crate) held: CompactTicks,
     /// The digest of the last written position.
     pub(crate) written: u64,
     /// The position may have moved since it was last counted.
@@ -98,9 +98,9 @@ impl Durable {
         let LoggedFrom { number, start, newest, .. } = *logged;
         Durable {
             number,
-            start,
-            newest,
-            held: [NOTHING; OWN],
+            start: start.into(),
+            newest: newest.into(),
+            held: [NOTHING; OWN].into(),
             written: 0,
             dirty: false,
             may_be_volatile,
@@ -130,7 +130,7 @@ impl Durable {
     /// were never logged for it, except for an imported one, at its previous broker.
     pub(crate) fn hold(&self, acked: &OwnTicks) -> OwnTicks {
         let was_elsewhere = |own: usize| acked[own] < self.remote.unnamed[own];
-        core::array::from_fn(|own| if was_elsewhere(own) { acked[own] } else { acked[own].max(self.start[own]) })
+        core::array::from_fn(|own| if was_elsewhere(own) { acked[own] } else { acked[own].max(self.start.get(own)) })
     }
 
     /// Forgets selectors that have no events left behind the position; returns how many, the
@@ -156,8 +156,9 @@ impl Durable {
     /// whether the stream's log counts for the subscription.
     #[inline]
     pub(crate) fn record_newest(&mut self, id: EventId, is_own: bool) -> bool {
-        if let Some(newest) = self.newest.get_mut(usize::from(id.pubend.index())).filter(|_| is_own) {
-            *newest = id.tick.max(*newest);
+        if is_own {
+            let own = own_place(id.pubend);
+            self.newest.set(own, id.tick.max(self.newest.get(own)));
         }
         let counts = self.remote.since.has(id.pubend);
         if counts {
@@ -179,7 +180,7 @@ impl Cursor {
         let durable = self.durable.as_deref_mut().filter(|durable| !durable.rare.old.is_empty())?;
         let id = event.id();
         if is_own {
-            let own = usize::from(id.pubend.index());
+            let own = own_place(id.pubend);
             let old = durable.rare.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
             return Some(old.wants(event));
         }

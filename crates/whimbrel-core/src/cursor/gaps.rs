@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn of_best_effort_every_cause_is_told_as_such_but_what_was_assumed() {
-        let best_effort = P.host().pubend(whimbrel_event::HOST_RELIABLE_MAX);
+        let best_effort = P.host().pubend(whimbrel_event::KIND_PUBENDS_MAX);
         assert_eq!((P.reliability(), best_effort.reliability()), (Reliability::Reliable, Reliability::BestEffort));
         for cause in GapReason::ALL.into_iter().filter(|cause| *cause != GapReason::BestEffort) {
             let told = if cause == GapReason::Assumed { cause } else { GapReason::BestEffort };

@@ -141,7 +141,7 @@ impl Broker {
         for _ in &durable.rare.old {
             self.router.drop_old_interest(durable.number, text);
         }
-        self.let_go_of_log(&durable.held, &durable.remote.held, durable.is_connected);
+        self.let_go_of_log(&durable.held.all(), &durable.remote.held, durable.is_connected);
         let number = self.sessions.get(index).memory.number;
         self.forget_position(durable.number, &durable.remote.written);
         if durable.remote.unnamed != [Tick(0); OWN] {

@@ -473,7 +473,7 @@ mod size_tests {
     fn the_types_of_an_absent_subscription_are_small() {
         let sizes = [
             ("cursor", size_of::<Cursor>(), 160),
-            ("its durable state", size_of::<Durable>(), 128),
+            ("its durable state", size_of::<Durable>(), 80),
             ("its catch-up", size_of::<CatchUp>(), 80),
             ("its positions", size_of::<Positions>(), 8),
         ];

@@ -1,6 +1,6 @@
 //! Since when, and how far, the logs of other brokers count for a durable subscription.
 
-use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick};
+use whimbrel_event::{HostId, PubendId, Tick};
 
 use super::remote::BlockedStream;
 use super::{Gap, NOTHING, Positions};
@@ -65,8 +65,7 @@ at_rest!(
 impl RemoteLogs {
     /// Whether it is known for all of a broker's streams since when their log counts.
     pub(crate) fn is_counted(&self, host: HostId) -> bool {
-        let is_told = |own| self.unsure.get(host.pubend(own)) != NOTHING;
-        self.since.has(host.pubend(0)) && (0..HOST_RELIABLE_MAX).all(is_told)
+        self.since.has(host.pubend(0)) && host.all_reliable().all(|pubend| self.unsure.get(pubend) != NOTHING)
     }
 
     /// Forgets uncertainty that lies behind the position: it makes no difference any more.
@@ -87,7 +86,7 @@ impl RemoteLogs {
     /// streams of one broker count together.
     pub(crate) fn counts_from(&self, pubend: PubendId, acked: impl Fn(PubendId) -> Tick) -> Option<Tick> {
         let is_sure = |of: PubendId| self.unsure.get(of) <= acked(of);
-        let counts = self.since.has(pubend) && (0..HOST_RELIABLE_MAX).all(|own| is_sure(pubend.host().pubend(own)));
+        let counts = self.since.has(pubend) && pubend.host().all_reliable().all(is_sure);
         counts.then(|| self.since.get(pubend))
     }
 }

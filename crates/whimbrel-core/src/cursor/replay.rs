@@ -61,7 +61,7 @@ impl Broker {
     }
 
     fn replay_step(&mut self, now: Time, id: u32, own: usize, budget: &mut usize, out: &mut dyn Output) -> ReplayStep {
-        let pubend = self.streams.logged().host().pubend(own as u8);
+        let pubend = self.streams.logged().host().reliable(own as u8);
         let passed = self.streams.logged().positions()[own];
         let cursor = self.cursors.get(id);
         if cursor.is_detached(pubend) {
@@ -74,7 +74,7 @@ impl Broker {
         if at >= lacks {
             return ReplayStep::Done;
         }
-        let (start, early) = (durable.start[own], self.store.release.early[own]);
+        let (start, early) = (durable.start.get(own), self.store.release.early[own]);
         let start = if fault!(self, LogBeforeStart) { Tick(0) } else { start };
         let early = if fault!(self, EarlyIsSilence) { Tick(0) } else { early };
         let (is_volatile, unnamed) = (durable.may_be_volatile, durable.remote.unnamed[own]);
@@ -117,7 +117,7 @@ impl Broker {
         budget: &mut usize,
         out: &mut dyn Output,
     ) -> ReplayStep {
-        let pubend = self.streams.logged().host().pubend(own as u8);
+        let pubend = self.streams.logged().host().reliable(own as u8);
         let stream = StreamName::Events(own as u8);
         let cursor = self.cursors.get_mut(id);
         let (session, durable) = (cursor.session, cursor.durable.as_deref_mut().expect("it is durable"));
@@ -181,7 +181,7 @@ impl Broker {
         let passed = self.streams.logged().positions()[own];
         let cursor = self.cursors.get_mut(id);
         let (session, durable) = (cursor.session, cursor.durable.as_deref_mut().expect("it is durable"));
-        let (number, newest) = (durable.number, durable.newest[own]);
+        let (number, newest) = (durable.number, durable.newest.get(own));
         let unnamed = durable.remote.unnamed[own];
         let known = durable.rare.plan.take().filter(|plan| plan.is_about(own, from));
         let plan = durable.rare.plan.insert(known.unwrap_or_else(|| Box::new(LogPlan::new(own, from))));
@@ -251,7 +251,7 @@ impl Broker {
     /// Adds the lost parts behind the positions of a cursor to its gaps.
     pub(crate) fn record_lost(&mut self, cursor: Option<u32>, catch_up: &mut CatchUp) {
         let host = self.streams.logged().host();
-        let at = core::array::from_fn(|own| catch_up.positions.get(host.pubend(own as u8)));
+        let at = core::array::from_fn(|own| catch_up.positions.get(host.reliable(own as u8)));
         self.record_lost_behind(cursor, catch_up, &at);
     }
 
@@ -262,7 +262,7 @@ impl Broker {
         for ((own, parts), at) in (0..).zip(&self.store.lost.0).zip(at) {
             for (from, to) in parts.iter() {
                 let from = *at.max(from);
-                catch_up.gaps.add(Gap { pubend: host.pubend(own), from, to: *to, reason: GapReason::Lost });
+                catch_up.gaps.add(Gap { pubend: host.reliable(own), from, to: *to, reason: GapReason::Lost });
             }
         }
         let Broker { streams, cursors, .. } = self;

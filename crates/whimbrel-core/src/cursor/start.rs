@@ -70,7 +70,8 @@ impl Broker {
             }
             (Start::Own, Some(id)) => self.settled_position(index, id).iter().collect(),
             (Start::Token(token, later), _) => {
-                token.pubends().chain(later.iter().map(|id| (id.pubend, id.tick))).collect()
+                let of_token = self.streams.positions_in(token);
+                of_token.iter().chain(later.iter().map(|id| (id.pubend, id.tick))).collect()
             }
             (Start::After(ids), _) => ids.iter().map(|id| (id.pubend, id.tick)).collect(),
             (Start::Since(at), _) => return assigned.map(|tick| tick.min(Tick(at.as_nanos()))),
@@ -78,7 +79,7 @@ impl Broker {
         };
         named.into_iter().for_each(|(pubend, tick)| positions.advance(pubend, tick));
         let host = self.streams.own.host();
-        core::array::from_fn(|own| positions.get(host.pubend(own as u8)).min(assigned[own]))
+        core::array::from_fn(|own| positions.get(host.reliable(own as u8)).min(assigned[own]))
     }
 
     /// Where a subscription is to begin; `cursor` is its present one, `partitions` those of the
@@ -181,9 +182,9 @@ impl Broker {
         let Some(durable) = cursor.and_then(|id| self.cursors.durable(id)) else { return };
         let position = self.durable_position(cursor.expect("it is durable"));
         for (own, chopped) in self.store.release.chopped.iter().enumerate() {
-            let pubend = self.streams.logged().host().pubend(own as u8);
+            let pubend = self.streams.logged().host().reliable(own as u8);
             let (from, to) =
-                (catch_up.positions.get(pubend).max(durable.start[own]), position.acked[own].min(*chopped));
+                (catch_up.positions.get(pubend).max(durable.start.get(own)), position.acked[own].min(*chopped));
             catch_up.gaps.add(Gap { pubend, from, to, reason: GapReason::Released });
         }
     }
@@ -197,7 +198,7 @@ impl Broker {
             Start::Since(since) => {
                 let mut catch_up = CatchUp::at(Positions::default());
                 for (pubend, birth) in self.streams.births() {
-                    let from = self.nameable(pubend, Tick(since.as_nanos()));
+                    let from = self.streams.nameable(pubend, Tick(since.as_nanos()));
                     catch_up.positions.set(pubend, from.max(birth));
                     // Streams here before this one are gone.
                     catch_up.gaps.add(Gap { pubend, from, to: birth, reason: GapReason::Lost });
@@ -211,11 +212,6 @@ impl Broker {
                 Ok(catch_up)
             }
         }
-    }
-
-    /// `tick`, or the last one before it that a token can name in that stream.
-    fn nameable(&self, pubend: PubendId, tick: Tick) -> Tick {
-        self.streams.closed(pubend).map_or(tick, |closed| tick.min(closed))
     }
 
     /// The serial of the first event that may lie after these positions.
@@ -239,7 +235,7 @@ impl Broker {
         if token.deployment() != self.sessions.limits.deployment {
             return Err(Refusal::OtherDeployment);
         }
-        let mut positions: Positions = token.pubends().collect();
+        let mut positions = self.streams.positions_in(token);
         for id in later {
             positions.advance(id.pubend, id.tick);
         }
@@ -255,7 +251,7 @@ impl Broker {
         let assumed = Tick(smallest.saturating_sub(ASSUMED.as_nanos() as u64));
         let mut gaps = Gaps::default();
         for (pubend, birth) in self.streams.births() {
-            let assumed = self.nameable(pubend, assumed);
+            let assumed = self.streams.nameable(pubend, assumed);
             if ids.iter().all(|id| id.pubend != pubend) && birth < assumed {
                 positions.set(pubend, assumed);
                 gaps.add(Gap { pubend, from: birth, to: assumed, reason: GapReason::Assumed });
@@ -438,7 +434,7 @@ impl Broker {
             let chopped = self.store.release.chopped.iter().filter(|_| cursor.durable.is_some());
             for (own, chopped) in chopped.enumerate() {
                 // Acknowledged events that were given up are told as a gap even if asked for again.
-                let pubend = self.streams.logged().host().pubend(own as u8);
+                let pubend = self.streams.logged().host().reliable(own as u8);
                 cursor.acknowledged.advance(pubend, before.get(pubend).min(*chopped));
             }
         }

@@ -190,7 +190,7 @@ impl Broker {
     /// brokers tell that of their logs.
     pub(super) fn record_chopped(&self, catch_up: &mut CatchUp) {
         for (own, chopped) in self.store.release.chopped.iter().enumerate() {
-            let pubend = self.streams.logged().host().pubend(own as u8);
+            let pubend = self.streams.logged().host().reliable(own as u8);
             let from = catch_up.positions.get(pubend);
             catch_up.gaps.add(Gap { pubend, from, to: *chopped, reason: GapReason::Released });
         }
@@ -200,7 +200,8 @@ impl Broker {
     /// of the session, and logged nothing for it: adds a gap.
     pub(super) fn record_younger(&self, start: Start<'_>, catch_up: &mut CatchUp) {
         let Start::Token(token, _) = start else { return };
-        let is_younger = |pubend, birth| birth > token.common() || token.position(pubend).is_none();
+        let named = self.streams.positions_in(token);
+        let is_younger = |pubend, birth| birth > token.common() || !named.has(pubend);
         let births: BTreeMap<PubendId, Tick> =
             self.streams.births().filter(|(pubend, birth)| is_younger(*pubend, *birth)).collect();
         for (pubend, to) in self.streams.positions() {
@@ -221,7 +222,8 @@ impl Broker {
             (cursor.session, cursor.catch_up.as_deref().expect("it begins at a place that was named"));
         let positions = self.streams.births().filter(|(pubend, birth)| {
             let host = pubend.host();
-            let has_log = !own.contains(&host) && !self.streams.has_ended(host) && !self.has_no_log(host);
+            let has_log =
+                !own.contains(&host) && !self.streams.has_ended(host) && !self.overlay.logs.received.has_no_log(host);
             // A stream that may be younger than the token has logged nothing for it before its
             // broker knows of the interest, as for a new subscription.
             has_log && pubend.reliability() == Reliability::Reliable && catch_up.positions.get(*pubend) > *birth

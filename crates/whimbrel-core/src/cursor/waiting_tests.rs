@@ -287,7 +287,7 @@ fn back_after_a_restart(build_in: impl Fn(&mut Rig)) -> (Tick, Vec<Got>) {
 
 /// The gaps of all own streams up to a tick: of best effort nothing was promised.
 fn lost_upto(last: Tick) -> [(&'static str, u64); Streams::COUNT] {
-    let is_reliable = |at: usize| at < usize::from(Streams::RELIABLE);
+    let is_reliable = |at: usize| whimbrel_event::PubendId(at as u64).reliability() == Reliability::Reliable;
     core::array::from_fn(|at| (if is_reliable(at) { "lost" } else { "best-effort" }, last.0))
 }
 

@@ -11,6 +11,7 @@ use whimbrel_net::rpc::MessageContent;
 use whimbrel_net::{Identity, Io, Net, NetEvent, NetStep, Work};
 use whimbrel_wire::{BrokerMessage, MessageFrame};
 
+use super::profiles::{PROFILES_MAP, ProfileMap, ProfileSite};
 use super::{Brokers, Due, Overlay, OverlayConfig};
 use crate::api::{HangUp, Output, PeerInput};
 use crate::broker::Broker;
@@ -58,8 +59,8 @@ fn identity_of(streams: &Sources, deployment: Deployment, incarnation: u64) -> I
         incarnation,
         deployment,
         birth: streams.birth(),
-        reliable: Streams::RELIABLE,
-        best_effort: Streams::BEST_EFFORT,
+        reliable: Streams::FIRST,
+        further: Streams::FURTHER,
     }
 }
 
@@ -139,8 +140,8 @@ impl Broker {
     /// Does some work of the network layer to its end, and dispatches its events.
     fn finish(&mut self, now: Time, work: &mut Work<'_>, out: &mut dyn Output) {
         loop {
-            let Broker { overlay, retained, .. } = self;
-            match overlay.net.step(work, &mut Io { now, out: &mut *out, maps: &[&*retained] }) {
+            let Broker { overlay, retained, profiles, .. } = self;
+            match overlay.net.step(work, &mut Io { now, out: &mut *out, maps: &[&*retained, &*profiles] }) {
                 NetStep::Event(event) => self.on_net_event(now, event, out),
                 NetStep::More => {}
                 NetStep::Done => return,
@@ -153,7 +154,7 @@ impl Broker {
         match event {
             NetEvent::LinkUp { link, hello, was_known } => {
                 self.begin_interest(now);
-                let pubends = (hello.reliable, hello.best_effort);
+                let pubends = (hello.reliable, hello.further);
                 self.follow_host(now, (hello.host, hello.name, was_known), (pubends, hello.birth), out);
                 self.tell_previous(now, link, &hello, out);
             }
@@ -171,6 +172,9 @@ impl Broker {
             NetEvent::Expired(hosts) => hosts.into_iter().for_each(|host| self.forget_broker(host)),
             NetEvent::Refreshed => {
                 self.remind_of_previous(now, out);
+                let (profiles, mut site) = self.profile_site();
+                profiles.tell_configured(now, &mut site, out);
+                profiles.expire(now, site.store);
                 self.expire_holds_given(now);
                 self.end_retired(now, out);
             }
@@ -182,6 +186,12 @@ impl Broker {
                 let Broker { overlay, router, cache, store, streams, .. } = self;
                 let mut events = OwnEvents { router, cache, store, streams };
                 overlay.answer_nack(now, link, &nack, &mut events, out);
+            }
+            NetEvent::Entries { map: PROFILES_MAP, link, registry } => {
+                let (profiles, mut site) = self.profile_site();
+                if profiles.take(now, link, &registry, &mut site) {
+                    self.profiles_changed();
+                }
             }
             NetEvent::Entries { map: _, link, registry } => {
                 let bounds = Bounds::of(&self.sessions.limits, self.has_log());
@@ -303,6 +313,10 @@ impl Broker {
             return;
         }
         let Overlay { destinations, net, timers, .. } = overlay;
+        let are_known = net.topology().states().all(|state| state.protocol.knows_deadlines());
+        if self.streams.deadlines.set_known(now, are_known) {
+            self.sessions.begin_kinds();
+        }
         let mut back = Vec::new();
         for number in destinations.numbers() {
             let destination = destinations.get_mut(number).expect("it has a number");
@@ -383,10 +397,29 @@ impl Broker {
         // to this version. Before the first link no version has any, and no broker can confirm one:
         // the first version that is told has all of them, and comes first.
         self.collect_own_interest(now);
-        let Broker { overlay, retained, .. } = self;
-        if overlay.net.tell_interest(&mut Io { now, out: &mut *out, maps: &[&*retained] }) {
+        let Broker { overlay, retained, profiles, .. } = self;
+        if overlay.net.tell_interest(&mut Io { now, out: &mut *out, maps: &[&*retained, &*profiles] }) {
             overlay.report_soon(now);
         }
         self.name_version(now, out);
+    }
+
+    /// Adapts what depends on the profiles of topics after a change.
+    pub(crate) fn profiles_changed(&mut self) {
+        self.sessions.begin_kinds();
+        for id in self.cursors.ids() {
+            let number = self.cursors.get(id).subscription;
+            let is_volatile = self.router.may_be_volatile_for(number);
+            if let Some(durable) = self.cursors.durable_mut(id) {
+                durable.may_be_volatile = is_volatile;
+            }
+        }
+    }
+
+    /// The map of profiles, and the parts of the broker that a change of it concerns.
+    pub(crate) fn profile_site(&mut self) -> (&mut ProfileMap, ProfileSite<'_>) {
+        let has_log = self.has_log();
+        let Broker { router, overlay, store, retained, profiles, .. } = self;
+        (profiles, ProfileSite { router, overlay, store: has_log.then_some(store), retained })
     }
 }

@@ -66,7 +66,7 @@ impl Broker {
     /// Follows a broker whose link state is new.
     pub(super) fn on_broker_known(&mut self, now: Time, host: HostId, was_known: bool, out: &mut dyn Output) {
         let Some(state) = self.overlay.net.topology().get(host) else { return };
-        let (name, pubends, birth) = (state.name.clone(), (state.reliable, state.best_effort), state.birth);
+        let (name, pubends, birth) = (state.name.clone(), (state.reliable, state.further), state.birth);
         self.follow_host(now, (host, &name, was_known), (pubends, birth), out);
     }
 
@@ -178,7 +178,7 @@ impl Broker {
 
     /// Follows an ended host that may be unknown here, so that its streams can end.
     fn add_previous(&mut self, previous: &PreviousIdentity, name: &str) {
-        let pubends = (previous.reliable, previous.best_effort);
+        let pubends = (previous.reliable, previous.further);
         if self.streams.ended_at(previous.host).is_some() {
             return;
         }
@@ -390,13 +390,8 @@ impl Broker {
         let mut hosts: BTreeMap<HostId, PreviousIdentity> =
             followed.map(|previous| (previous.host, previous)).collect();
         let upto = Tick(now.as_nanos());
-        let unfollowed = |host| PreviousIdentity {
-            host,
-            reliable: Streams::RELIABLE,
-            best_effort: Streams::BEST_EFFORT,
-            birth: upto,
-            upto,
-        };
+        let unfollowed =
+            |host| PreviousIdentity { host, reliable: Streams::FIRST, further: Streams::FURTHER, birth: upto, upto };
         let present = self.overlay.net.topology().by_name(name);
         let holds_given = self
             .store
@@ -451,8 +446,8 @@ impl Broker {
             return;
         }
         let is_retired = is_retired || self.store.holds_given.retired.iter().any(|known| known.host == previous.host);
-        let PreviousIdentity { host, reliable, best_effort, birth, upto } = *previous;
-        let ended = EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name: name.into() };
+        let PreviousIdentity { host, reliable, further, birth, upto } = *previous;
+        let ended = EndedHostRecord { reliable, further, birth, upto, is_retired, name: name.into() };
         self.store.write_queue.put(|key| Key::Ended(host).put(key), |value| ended.put_versioned(value));
         self.store.write_queue.seal();
     }
@@ -460,8 +455,8 @@ impl Broker {
     /// Restores ended hosts, so that they are not taken for new ones, and the announcement of those
     /// that were retired here.
     pub(crate) fn restore_ended(&mut self, ended: BTreeMap<HostId, EndedHostRecord>) {
-        for (host, EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name }) in ended {
-            let previous = PreviousIdentity { host, reliable, best_effort, birth, upto };
+        for (host, EndedHostRecord { reliable, further, birth, upto, is_retired, name }) in ended {
+            let previous = PreviousIdentity { host, reliable, further, birth, upto };
             self.streams.record_ended(previous, &name);
             if is_retired && self.store.holds_given.retired.len() < PREVIOUS_IDENTITIES_MAX {
                 self.store.holds_given.retired.push(previous);

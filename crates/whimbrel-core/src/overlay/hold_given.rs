@@ -144,7 +144,8 @@ impl Broker {
             GrantedStream { since, given_up: chopped[own].max(forfeited), forfeited }
         };
         let (incarnation, seq) = hold_given.record.report;
-        let streams = (0..OWN).map(stream).collect();
+        let known = super::hold_received::reliable_known_to(self.overlay.net.topology(), host).count();
+        let streams = (0..known).map(stream).collect();
         let grant = HoldGrant { incarnation, seq, has_log: true, version: hold_given.version, streams };
         self.send_to(now, host, (&BrokerMessage::HoldGrant(grant), false), out);
     }
@@ -168,8 +169,11 @@ impl Broker {
         if report <= hold_given.record.report {
             return self.tell_grant_when_durable(now, from.host, out);
         }
-        let tick = |own: usize, of: fn(&whimbrel_wire::HeldStream) -> Option<Tick>| {
-            holds.streams.get(own).and_then(of).unwrap_or(NOTHING)
+        // A broker that does not know the streams of the deadline class, or does not know that they
+        // are known here, may need them from where it needs the others.
+        let tick = |own: usize, of: fn(&whimbrel_wire::HeldStream) -> Option<Tick>| match holds.streams.get(own) {
+            Some(held) => of(held).unwrap_or(NOTHING),
+            None => holds.streams.iter().filter_map(of).min().unwrap_or(NOTHING),
         };
         let needed: OwnTicks = core::array::from_fn(|own| tick(own, |held| held.needed));
         let needed = if fault!(self, HoldLifted) { [NOTHING; OWN] } else { needed };

@@ -9,7 +9,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{HOST_RELIABLE_MAX, HostId, PubendId, Tick, Time};
+use whimbrel_event::{HOST_RELIABLE_MAX, HostId, KIND_PUBENDS_MAX, PubendId, Tick, Time};
+use whimbrel_net::topology::Topology;
 use whimbrel_wire::{BrokerMessage, GrantedStream, HeldStream, HoldGrant, HoldReport};
 
 use super::Sender;
@@ -82,6 +83,12 @@ pub(crate) struct HoldsReceived {
     is_timed: bool,
 }
 
+/// The reliable streams of a broker that it is told of: those that it knows.
+pub(super) fn reliable_known_to(topology: &Topology, host: HostId) -> impl Iterator<Item = PubendId> + use<> {
+    let known = if topology.knows_deadlines(host) { HOST_RELIABLE_MAX } else { KIND_PUBENDS_MAX };
+    host.all_reliable().take(usize::from(known))
+}
+
 impl HoldsReceived {
     /// Whether another broker has granted the durable part of this version of the own interest, or
     /// has no log.
@@ -103,7 +110,17 @@ impl HoldsReceived {
         let lately = HEARD_LATELY.min(max_session / 2);
         let is_heard = |hold: &&HoldReceived| hold.heard_at <= now && now.since(hold.heard_at) < lately;
         let hold = self.of.get(&pubend.host()).filter(is_heard)?;
-        hold.streams.get(usize::from(pubend.index())).map(|stream| stream.forfeited)
+        hold.streams.get(usize::from(pubend.reliable_place()?)).map(|stream| stream.forfeited)
+    }
+
+    /// The number of streams of a broker that its last grant was for.
+    fn granted_streams(&self, host: HostId) -> usize {
+        self.of.get(&host).map_or(0, |hold| hold.streams.len())
+    }
+
+    /// Whether another broker is known to have no log.
+    pub(crate) fn has_no_log(&self, host: HostId) -> bool {
+        self.of.get(&host).is_some_and(|hold| hold.version == u64::MAX)
     }
 
     /// Adds a durable subscription; the next version of the own interest has it.
@@ -123,12 +140,6 @@ impl HoldsReceived {
 }
 
 impl Broker {
-    /// Whether another broker is known to have no log.
-    pub(crate) fn has_no_log(&self, host: HostId) -> bool {
-        let hold = self.overlay.logs.received.of.get(&host);
-        hold.is_some_and(|hold| hold.version == u64::MAX)
-    }
-
     /// Lets a new durable subscription count on the logs of other brokers when they have granted
     /// that.
     pub(crate) fn await_grants(&mut self, cursor: u32) {
@@ -169,9 +180,11 @@ impl Broker {
         let is_awaited = hold.awaited.take().is_some();
         let version = if grant.has_log { grant.version } else { u64::MAX };
         let is_late = version < hold.version && hold.version != u64::MAX;
+        let granted_before = hold.streams.len();
         if !is_late {
             (hold.version, hold.streams) = (version, grant.streams);
         }
+        let further = granted_before..hold.streams.len();
         let is_unheard = hold.told.is_none() && version != u64::MAX;
         if is_awaited {
             overlay.read_now(now, from.host);
@@ -185,6 +198,9 @@ impl Broker {
         }
         if !grant.has_log {
             self.resume_without_log(from.host);
+        }
+        if granted_before > 0 && !further.is_empty() {
+            self.count_on_further(from.host, further);
         }
         self.count_on(from.host);
         self.overlay.record_told(&self.streams, from.host);
@@ -223,13 +239,29 @@ impl Broker {
             for (own, stream) in (0..).zip(&streams) {
                 let reported = told.get(usize::from(own)).and_then(|held| held.needed).unwrap_or_default();
                 let since = stream.since.max(stream.given_up).max(reported);
-                self.count_on_stream(cursor, host.pubend(own), since);
-                self.count_selector_from(cursor, host.pubend(own), stream.since);
+                self.count_on_stream(cursor, host.reliable(own), since);
+                self.count_selector_from(cursor, host.reliable(own), stream.since);
             }
             self.write_position(cursor);
             if self.counts_on_all(cursor) {
                 self.forget_uncovered(cursor);
             }
+        }
+    }
+
+    /// Lets durable subscriptions that count on a broker's log count on further streams of it,
+    /// which its last grant is the first to name: it or this broker did not know them before.
+    fn count_on_further(&mut self, host: HostId, places: core::ops::Range<usize>) {
+        let Some(hold) = self.overlay.logs.received.of.get(&host) else { return };
+        let streams: Vec<(usize, GrantedStream)> = places.map(|place| (place, hold.streams[place])).collect();
+        for cursor in self.cursors.ids() {
+            if self.cursors.durable(cursor).is_none_or(|durable| !durable.remote.is_counted(host)) {
+                continue;
+            }
+            for (place, stream) in &streams {
+                self.count_on_stream(cursor, host.reliable(*place as u8), stream.since.max(stream.given_up));
+            }
+            self.write_position(cursor);
         }
     }
 
@@ -298,12 +330,13 @@ impl Broker {
 
     /// Whether a durable subscription counts on the logs of all known brokers with a log.
     fn counts_on_all(&mut self, cursor: u32) -> bool {
-        let Broker { overlay, cursors, .. } = self;
+        let Broker { overlay, cursors, streams, .. } = self;
         let Some(durable) = cursors.durable(cursor).filter(|_| overlay.is_open()) else { return true };
         let has_none = |host: HostId| overlay.logs.received.of.get(&host).is_some_and(|hold| hold.version == u64::MAX);
+        let awaits = |pubend: PubendId| durable.awaits_selector(pubend);
+        let granted = |host: HostId| overlay.logs.received.granted_streams(host);
         let counts_there = |host: HostId| {
-            durable.remote.is_counted(host)
-                && (0..HOST_RELIABLE_MAX).all(|own| !durable.awaits_selector(host.pubend(own)))
+            durable.remote.is_counted(host) && !streams.reliable_of(host).take(granted(host)).any(awaits)
         };
         let lacks = |host: &HostId| *host != overlay.net.host() && !has_none(*host) && !counts_there(*host);
         let topology = &overlay.net.topology();
@@ -343,7 +376,9 @@ impl Broker {
             if !is_needed && hold.is_none_or(is_granted_nothing) {
                 continue;
             }
-            let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), is_needed)).collect();
+            let streams = reliable_known_to(self.overlay.net.topology(), host)
+                .map(|pubend| self.held(pubend, is_needed))
+                .collect();
             self.report_to(now, host, streams, out);
         }
         if is_needed || is_granted_any {
@@ -380,7 +415,8 @@ impl Broker {
         overlay.set_timer(since + GRANT_GRACE, Due::Read(pubend));
         self.count_all_holds(now);
         if begins && !self.cursors.has_dirty() {
-            let streams = (0..HOST_RELIABLE_MAX).map(|own| self.held(host.pubend(own), true)).collect();
+            let streams =
+                reliable_known_to(self.overlay.net.topology(), host).map(|pubend| self.held(pubend, true)).collect();
             self.report_to(now, host, streams, out);
         }
         true
@@ -436,7 +472,7 @@ impl Overlay {
 
     /// Ends the wait of questions for the log of a broker.
     fn read_now(&mut self, now: Time, host: HostId) {
-        for pubend in (0..HOST_RELIABLE_MAX).map(|own| host.pubend(own)) {
+        for pubend in host.all_reliable() {
             if self.logs.reading.contains(&pubend) {
                 self.set_timer(now, Due::Read(pubend));
             }

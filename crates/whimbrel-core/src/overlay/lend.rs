@@ -18,13 +18,13 @@ use super::borrow::{Foresight, NextWanted};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::store::{LENDER, OWN, StreamName, WantedPart};
+use crate::store::{LENDER, StreamName, WantedPart};
 
 /// Most questions that are being answered.
-pub const QUESTIONS_MAX: usize = 64;
+pub const QUESTIONS_MAX: usize = 128;
 
 /// Most questions of one broker.
-pub const QUESTIONS_EACH: usize = 4;
+pub const QUESTIONS_EACH: usize = whimbrel_event::HOST_RELIABLE_MAX as usize;
 
 /// Bytes of events after which an answer ends; it has at least one event if there is one.
 pub const ANSWER_BYTES: usize = 256 << 10;
@@ -115,12 +115,12 @@ pub(super) struct Lending {
 impl Broker {
     /// Accepts a question of another broker for a part of an own log.
     pub(super) fn read_asked(&mut self, now: Time, from: Sender, ask: &ReadAsk<'_>) {
-        let own = usize::from(ask.pubend.index());
-        let is_own = ask.pubend.host() == self.streams.logged().host() && own < OWN && self.has_log();
+        let own = self.streams.own_reliable(ask.pubend).filter(|_| self.has_log());
         let questions = &self.overlay.logs.lending.questions;
         let of_asker = questions.iter().filter(|question| question.from == from.host);
         let is_known = of_asker.clone().any(|question| question.number == ask.number);
-        if is_known || !is_own || of_asker.count() >= QUESTIONS_EACH || questions.len() >= QUESTIONS_MAX {
+        let Some(own) = own.filter(|_| !is_known) else { return };
+        if of_asker.count() >= QUESTIONS_EACH || questions.len() >= QUESTIONS_MAX {
             return;
         }
         let passed = self.streams.logged().positions()[own];

@@ -5,7 +5,8 @@
 //! - `drive`: inputs, deadlines, events of the network layer and messages of other brokers are
 //!   dispatched, also what follows when the topology or the own subscriptions have changed. `due`:
 //!   the purposes of deadlines.
-//! - `retained`: retained messages are the same at every broker.
+//! - `retained`: retained messages are the same at every broker. `profiles`: so are the profiles of
+//!   topics that were made at running brokers.
 //! - `follow`: hosts come to be known, end, are retired and forgotten.
 //! - `hold_given`, `hold_received`: how far logs are kept for durable subscriptions elsewhere.
 //! - `borrow`, `lend`, `passing`: parts of logs, read for other brokers.
@@ -23,6 +24,7 @@ mod hold_received;
 mod inspect;
 mod lend;
 mod passing;
+mod profiles;
 mod rendezvous;
 mod retained;
 mod roam;
@@ -46,6 +48,7 @@ pub use crate::subscription::ALL_OTHERS;
 pub(crate) use drive::Sender;
 pub use follow::NotForgotten;
 pub use inspect::{ACCEPTED, InterestInfo, LinkInfo, NeighbourInfo, OverlaySize, REPLY_LITTLE, TopologyInfo};
+pub(crate) use profiles::ProfileMap;
 pub(crate) use roam::{Arrival, Attachment, Want, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFETIME, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;

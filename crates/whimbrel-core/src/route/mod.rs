@@ -20,7 +20,8 @@ pub(crate) use target::{DurableInterest, IndexSpot, Subscription, Target, Target
 
 use crate::content::Content;
 use crate::cursor::Verdicts;
-use crate::store::{DurableNo, Persistence, Profiles};
+use crate::store::DurableNo;
+use crate::topic::{Profile, Profiles, RankedProfile, TopicSettings};
 
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
@@ -42,9 +43,10 @@ struct Route {
     targets: Box<[Target]>,
     /// The groups of selectors to evaluate; `None` if there are none.
     groups: Option<Arc<[GroupId]>>,
-    persistence: Persistence,
+    settings: TopicSettings,
     is_durable: bool,
-    /// All targets are plain, and nothing depends on an event's content.
+    /// All targets are plain, nothing depends on an event's content, and the topic's settings
+    /// change nothing of it.
     is_plain: bool,
 }
 
@@ -55,8 +57,8 @@ pub(crate) struct TopicInterest<'a> {
     pub(crate) targets: &'a [Target],
     /// The groups of selectors to evaluate with [`Router::select`]; most topics have none.
     pub(crate) groups: Option<&'a Arc<[GroupId]>>,
-    /// Whether the topic's reliable events are logged.
-    pub(crate) persistence: Persistence,
+    /// What the topic's profile says.
+    pub(crate) settings: TopicSettings,
     /// One of `targets` is durable.
     pub(crate) is_durable: bool,
 }
@@ -68,8 +70,8 @@ pub(crate) struct RouteAt(usize);
 
 impl Route {
     fn wanted(&self) -> TopicInterest<'_> {
-        let Route { targets, groups, persistence, is_durable, .. } = self;
-        TopicInterest { targets, groups: groups.as_ref(), persistence: *persistence, is_durable: *is_durable }
+        let Route { targets, groups, settings, is_durable, .. } = self;
+        TopicInterest { targets, groups: groups.as_ref(), settings: *settings, is_durable: *is_durable }
     }
 
     /// Its count towards [`ROUTE_TARGETS_MAX`].
@@ -144,7 +146,7 @@ impl Router {
             count: 0,
             selected: Vec::new(),
             verdicts: Verdicts::default(),
-            profiles: Profiles::default(),
+            profiles: Profiles::new(seed),
             interests: Vec::new(),
             free_interests: Vec::new(),
             changes: None,
@@ -352,10 +354,28 @@ impl Router {
         self.index.selectors()
     }
 
-    /// Replaces the profiles of topics.
-    pub(crate) fn set_profiles(&mut self, profiles: Profiles) {
-        self.profiles = profiles;
+    /// All profiles of topics.
+    pub(crate) fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// Replaces the profiles of the configuration.
+    pub(crate) fn configure_profiles(&mut self, profiles: Vec<Profile>) {
+        self.profiles.configure(profiles);
         self.epoch += 1;
+    }
+
+    /// Puts a profile in effect that was made at a running broker.
+    pub(crate) fn make_profile(&mut self, made: RankedProfile) {
+        self.profiles.make(made);
+        self.epoch += 1;
+    }
+
+    /// Ends the effect of a profile that was made, if there is one with that filter.
+    pub(crate) fn unmake_profile(&mut self, filter: &str) {
+        if self.profiles.unmake(filter) {
+            self.epoch += 1;
+        }
     }
 
     /// Whether no event under a filter is ever logged.

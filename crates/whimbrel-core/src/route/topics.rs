@@ -4,7 +4,7 @@ use whimbrel_selector::{TopicError, TopicName};
 
 use super::target::{Target, target};
 use super::{Route, RouteAt, Router, TopicInterest};
-use crate::store::Persistence;
+use crate::topic::{Persistence, TopicSettings};
 
 impl Router {
     /// The route of a topic: the targets of its events, as far as the topic tells. Costs one
@@ -31,6 +31,12 @@ impl Router {
         }
     }
 
+    /// What the profile of a topic says; of a topic that is not valid, nothing.
+    pub(crate) fn settings_of(&mut self, topic: &str) -> TopicSettings {
+        let at = self.route(topic).ok();
+        at.and_then(|at| self.routes.table.get_bucket(at.0)).map_or(TopicSettings::default(), |route| route.settings)
+    }
+
     /// The targets of a topic's events if all are sessions that get each of them, or each while
     /// they are attached. `None` if that is not so, the topic is not valid, or the event would be
     /// logged: `may_be_logged` tells that there is a log and that the event is reliable, the
@@ -39,7 +45,7 @@ impl Router {
     pub(crate) fn plain_targets(&mut self, topic: &str, may_be_logged: bool) -> Option<&[Target]> {
         let at = self.route(topic).ok()?;
         let route = self.routes.table.get_bucket(at.0)?;
-        let is_logged = may_be_logged && route.persistence == Persistence::Persistent;
+        let is_logged = may_be_logged && route.settings.persistence == Persistence::Persistent;
         (route.is_plain && !is_logged).then_some(&*route.targets)
     }
 
@@ -53,6 +59,7 @@ impl Router {
         let name = TopicName::new(topic)?;
         self.misses += 1;
         let (mut targets, mut groups) = (Vec::new(), Vec::new());
+        let settings = self.profiles.of(name);
         let subscriptions = &self.subscriptions;
         let plain = |key| targets.push(target(subscriptions, key));
         self.index.for_each_candidate(name, plain, |group| groups.push(group));
@@ -60,10 +67,10 @@ impl Router {
             topic: topic.into(),
             epoch: self.epoch,
             is_durable: targets.iter().any(|target| target.is_durable),
-            is_plain: groups.is_empty() && targets.iter().all(Target::is_plain),
+            is_plain: groups.is_empty() && settings.changes_nothing() && targets.iter().all(Target::is_plain),
             targets: targets.into_boxed_slice(),
             groups: (!groups.is_empty()).then(|| groups.into()),
-            persistence: self.profiles.of(name),
+            settings,
         };
         let routes = &mut self.routes;
         if let Ok(entry) = routes.table.find_entry(hash, |route| &*route.topic == topic) {

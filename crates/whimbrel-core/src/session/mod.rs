@@ -4,6 +4,7 @@ mod counted;
 mod deliver;
 mod gappy;
 mod inflight;
+mod kinds;
 mod lifecycle;
 mod memory;
 mod missed;
@@ -26,6 +27,7 @@ pub(crate) use counted::push_bounded;
 pub use deliver::BURST_FACTOR;
 pub(crate) use deliver::{Marks, Publication, Terms};
 pub(crate) use inflight::{Inflight, ReassignedDelivery, Settled};
+use kinds::KindsUsed;
 pub use lifecycle::READ_OUT_MAX;
 pub(crate) use lifecycle::WILL_AGAIN;
 pub(crate) use lifecycle::{Claimant, Supersessions};
@@ -41,7 +43,7 @@ use crate::api::{Limits, Link, Will};
 use crate::lazy::{Lazy, at_rest};
 use crate::stats::{GapCounts, Stats};
 use crate::store::SessionNo;
-use crate::stream::Streams;
+use crate::stream::{StreamKind, Streams};
 
 /// No link.
 const DETACHED: u32 = u32::MAX;
@@ -71,6 +73,8 @@ pub(crate) struct Session {
     pub(crate) memory: Memory,
     /// Which pubends its events go to.
     pub(crate) binding: u8,
+    /// The kinds of streams to which its events went since the profiles of topics changed last.
+    pub(crate) kinds: KindsUsed,
     pub(crate) publisher: Publisher,
     /// The edge takes more deliveries for its link.
     open: bool,
@@ -219,6 +223,8 @@ pub(crate) struct Sessions {
     gappy: Vec<(Box<str>, u64)>,
     /// Attached sessions that another connection or broker claims.
     pub(crate) supersessions: Supersessions,
+    /// The number of changes of topics' profiles so far, see [`KindsUsed`]; wraps around.
+    pub(crate) kinds_epoch: u16,
 }
 
 impl Sessions {
@@ -243,6 +249,7 @@ impl Sessions {
             gaps: GapCounts::default(),
             gappy: Vec::new(),
             supersessions: Supersessions::default(),
+            kinds_epoch: 0,
         }
     }
 
@@ -280,6 +287,19 @@ impl Sessions {
         self.links.get(link.0 as usize).copied().filter(|&index| index != DETACHED)
     }
 
+    /// Records that a session publishes to a kind of streams. If its event has to say what may be
+    /// before it in others, returns the session's binding.
+    pub(crate) fn record_kind(&mut self, index: u32, kind: StreamKind) -> Option<u8> {
+        let epoch = self.kinds_epoch;
+        let session = self.get_mut(index);
+        session.kinds.record(epoch, kind).then_some(session.binding)
+    }
+
+    /// Records that topics may go to streams of other kinds from now on.
+    pub(crate) fn begin_kinds(&mut self) {
+        self.kinds_epoch = self.kinds_epoch.wrapping_add(1);
+    }
+
     pub(crate) fn create(&mut self, client_id: &str) -> u32 {
         let hash = self.hasher.hash_one(client_id);
         let index = self.create_unnamed(client_id);
@@ -299,6 +319,7 @@ impl Sessions {
             memory: Memory::default(),
             // Equal after a restart, so that a publisher's events stay in one stream.
             binding: Streams::binding(Publisher::named(client_id).to_bits()),
+            kinds: KindsUsed::all(self.kinds_epoch),
             publisher: Publisher::named(client_id),
             open: false,
             overflowed: false,

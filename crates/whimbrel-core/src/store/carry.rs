@@ -10,8 +10,10 @@ use whimbrel_selector::{Selector, SharedFilter};
 use super::Numbered;
 use super::among::LowWatermark;
 use super::carried::{CarriedFlight, CarriedPosition, CarriedWill, Moving, Structure};
-use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
+use super::keys::{DurableNo, Key};
+use super::own_ticks::{OWN, OwnTicks};
 use super::position::AllPositions;
+use super::wire::MapValue;
 use crate::api::{Durability, Filter, Reason, Will};
 use crate::broker::Broker;
 use crate::cursor::{FormerInterest, Gap, GapReason, NOTHING, Positions, gap_of};
@@ -49,7 +51,7 @@ impl Broker {
         let host = self.streams.logged().host();
         let old = durable.map_or(&[][..], |durable| &durable.rare.old).iter().map(|old| {
             let old = old.view();
-            let upto = (0..).zip(old.upto).map(|(own, tick)| (host.pubend(own), tick)).chain(old.remote).collect();
+            let upto = (0..).zip(old.upto).map(|(own, tick)| (host.reliable(own), tick)).chain(old.remote).collect();
             (old.selector, upto)
         });
         CarriedSubscription {
@@ -154,7 +156,7 @@ impl Broker {
         all.extend(positions.iter().filter(|(pubend, _)| position.remote(*pubend).is_none()));
         let acked = |of: PubendId| all.get(&of).copied().unwrap_or_default();
         let since = |pubend: PubendId| match self.streams.own_reliable(pubend) {
-            Some(own) => Some(durable.start[own]),
+            Some(own) => Some(durable.start.get(own)),
             None => durable.remote.counts_from(pubend, acked),
         };
         let streams = all.iter().map(|(pubend, acked)| (*pubend, since(*pubend), *acked)).collect();
@@ -332,8 +334,8 @@ impl Broker {
         let host = self.streams.own.host();
         let cursor = self.cursors.get_mut(cursor);
         let Some((durable, catch_up)) = cursor.durable.as_deref().zip(cursor.catch_up.as_deref_mut()) else { return };
-        for (own, (from, to)) in (0..).zip(acked.iter().copied().zip(durable.start)) {
-            catch_up.gaps.add(Gap { pubend: host.pubend(own), from, to, reason: GapReason::Overwritten });
+        for (own, (from, to)) in (0..).zip(acked.iter().copied().zip(durable.start.all())) {
+            catch_up.gaps.add(Gap { pubend: host.reliable(own), from, to, reason: GapReason::Overwritten });
         }
     }
 
@@ -375,7 +377,7 @@ impl Broker {
         let may_be_logged = |(pubend, since, acked): &&(PubendId, Option<Tick>, Tick)| {
             let host = pubend.host();
             let is_reliable = pubend.reliability() == Reliability::Reliable;
-            let has_log = is_reliable && !self.streams.has_ended(host) && !self.has_no_log(host);
+            let has_log = is_reliable && !self.streams.has_ended(host) && !self.overlay.logs.received.has_no_log(host);
             since.is_none() && has_log && is_older(*pubend, *acked)
         };
         let streams: Vec<_> = position.streams.iter().filter(may_be_logged).copied().collect();

@@ -12,8 +12,8 @@
 
 use whimbrel_event::{Tick, Time};
 
-use super::keys::{MapValue, OWN};
-use super::wire::{ByteReader, put_varint};
+use super::own_ticks::OWN;
+use super::wire::{ByteReader, MapValue, put_varint};
 
 /// Most lost parts of a stream that are kept; of more, the first two and the range between them
 /// become one.

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
-use super::keys::{DurableNo, MapValue, OWN, OwnTicks};
-use super::wire::{ByteReader, put_varint};
+use super::keys::DurableNo;
+use super::own_ticks::{OWN, OwnTicks};
+use super::wire::{ByteReader, MapValue, put_varint};
 use crate::cursor::{NOTHING, RemoteLogs};
 
 /// The position of a durable subscription.

@@ -19,7 +19,8 @@ use std::collections::BTreeMap;
 use whimbrel_event::Tick;
 
 use super::StreamName;
-use super::keys::{DurableNo, OwnTicks};
+use super::keys::DurableNo;
+use super::own_ticks::OwnTicks;
 use super::reads::{FETCH_BYTES, POINT_BYTES, Slice};
 use super::write_queue::WriteQueue;
 use crate::cursor::Cursors;
@@ -185,15 +186,19 @@ impl FilterRecords {
                 _ => (None, to),
             };
             let durable = cursors.durable_mut(cursor).filter(|durable| number.is_none_or(|it| it == durable.number));
-            let (number, newest) = match (durable, number) {
-                (Some(durable), _) => (durable.number, &mut durable.newest),
+            let (number, before) = match (durable, number) {
+                (Some(durable), _) => {
+                    let before = durable.newest.get(own);
+                    durable.newest.set(own, tick);
+                    (durable.number, before)
+                }
                 (None, Some(number)) => match asking.get_mut(&number) {
-                    Some(newest) => (number, newest),
+                    Some(newest) => (number, core::mem::replace(&mut newest[own], tick)),
                     None => continue,
                 },
                 (None, None) => continue,
             };
-            names.push((number, core::mem::replace(&mut newest[own], tick)));
+            names.push((number, before));
         }
         // A subscription that is being changed may have its old interest match as well: then its
         // tick is this event's the second time.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{EventId, PubendId, Qos, Tick, Time};
 
-use super::keys::{DurableNo, Key, MapValue, SessionNo};
+use super::keys::{DurableNo, Key, SessionNo};
+use super::wire::MapValue;
 use super::{Answer, BatchNo, Flight, FlightStream, Recipient, Wait};
 use crate::api::{Kick, Link, Naming, Output, Settlement};
 use crate::broker::Broker;
@@ -60,7 +61,7 @@ impl Broker {
     fn flight(&self, cursor: u32, id: Option<EventId>) -> Option<(DurableNo, FlightStream, Tick)> {
         let (durable, id) = (self.cursors.durable(cursor)?, id?);
         let whose = match self.streams.own_reliable(id.pubend) {
-            Some(own) => FlightStream::Own(own as u8),
+            Some(_) => FlightStream::Own(id.pubend.index()),
             None => FlightStream::Other(Some(id.pubend).filter(|pubend| durable.remote.since.has(*pubend))?),
         };
         Some((durable.number, whose, id.tick))

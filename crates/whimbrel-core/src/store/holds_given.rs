@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{HostId, Tick, Time};
 
-use super::keys::{DurableNo, MapValue, OWN, OwnTicks, put_selector, put_ticks, selector_of, ticks};
+use super::keys::{DurableNo, put_selector, selector_of};
 use super::numbers::HoldNo;
-use super::wire::{ByteReader, put_bytes, put_varint};
+use super::own_ticks::{OWN, OwnTicks, ReadTicks, ordinary_ticks, put_ticks, ticks};
+use super::wire::{ByteReader, MapValue, put_bytes, put_varint};
 use super::write_queue::BatchNo;
 use crate::cursor::NOTHING;
 use crate::route;
@@ -49,7 +50,16 @@ pub(crate) struct HeldInterestRecord<'a> {
     pub(crate) selector: Option<&'a str>,
 }
 
+impl<'a> HeldInterestRecord<'a> {
+    fn read_with(bytes: &mut ByteReader<'a>, ticks: ReadTicks) -> Option<Self> {
+        let (version, begin) = (bytes.varint()?, ticks(bytes)?);
+        Some(HeldInterestRecord { version, begin, filter: bytes.text()?, selector: selector_of(bytes)? })
+    }
+}
+
 impl<'a> MapValue<'a> for HeldInterestRecord<'a> {
+    const VERSION: u8 = 2;
+
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.version);
         put_ticks(out, &self.begin);
@@ -58,8 +68,11 @@ impl<'a> MapValue<'a> for HeldInterestRecord<'a> {
     }
 
     fn read(bytes: &mut ByteReader<'a>) -> Option<Self> {
-        let (version, begin) = (bytes.varint()?, ticks(bytes)?);
-        Some(HeldInterestRecord { version, begin, filter: bytes.text()?, selector: selector_of(bytes)? })
+        Self::read_with(bytes, ticks)
+    }
+
+    fn read_older(version: u8, bytes: &mut ByteReader<'a>) -> Option<Self> {
+        (version == 1).then(|| Self::read_with(bytes, ordinary_ticks)).flatten()
     }
 }
 
@@ -102,7 +115,7 @@ fn hosts(bytes: &mut ByteReader<'_>) -> Option<Vec<HostId>> {
 }
 
 impl MapValue<'_> for HoldRecord {
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.name.as_bytes());
@@ -120,13 +133,22 @@ impl MapValue<'_> for HoldRecord {
     }
 
     fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
-        let hold = Self::read_older(1, bytes)?;
-        let number = bytes.varint()?.checked_sub(1).map(u16::try_from).transpose().ok()?.map(HoldNo);
-        Some(HoldRecord { number, named: ticks(bytes)?, ..hold })
+        let hold = Self::read_first(bytes, ticks)?;
+        hold.with_number(bytes, ticks)
     }
 
     fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
-        (version == 1).then_some(())?;
+        match version {
+            1 => Self::read_first(bytes, ordinary_ticks),
+            2 => Self::read_first(bytes, ordinary_ticks)?.with_number(bytes, ordinary_ticks),
+            _ => None,
+        }
+    }
+}
+
+impl HoldRecord {
+    /// Reads the fields of the first version.
+    fn read_first(bytes: &mut ByteReader<'_>, ticks: ReadTicks) -> Option<Self> {
         Some(HoldRecord {
             name: bytes.text()?.into(),
             report: (bytes.varint()?, bytes.varint()?),
@@ -140,6 +162,12 @@ impl MapValue<'_> for HoldRecord {
             number: None,
             named: [NOTHING; OWN],
         })
+    }
+
+    /// Reads the fields that the second version has in addition.
+    fn with_number(self, bytes: &mut ByteReader<'_>, ticks: ReadTicks) -> Option<Self> {
+        let number = bytes.varint()?.checked_sub(1).map(u16::try_from).transpose().ok()?.map(HoldNo);
+        Some(HoldRecord { number, named: ticks(bytes)?, ..self })
     }
 }
 
@@ -283,7 +311,7 @@ pub(crate) struct RestoredHolds {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct EndedHostRecord {
     pub(crate) reliable: u8,
-    pub(crate) best_effort: u8,
+    pub(crate) further: u8,
     pub(crate) birth: Tick,
     /// Its streams end here, or later where more of them was received.
     pub(crate) upto: Tick,
@@ -297,7 +325,7 @@ impl MapValue<'_> for EndedHostRecord {
     const VERSION: u8 = 2;
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&[self.reliable, self.best_effort, u8::from(self.is_retired)]);
+        out.extend_from_slice(&[self.reliable, self.further, u8::from(self.is_retired)]);
         put_varint(out, self.birth.0);
         put_varint(out, self.upto.0);
         put_bytes(out, self.name.as_bytes());
@@ -312,9 +340,9 @@ impl MapValue<'_> for EndedHostRecord {
         if version != 1 {
             return None;
         }
-        let (reliable, best_effort, is_retired) = (bytes.u8()?, bytes.u8()?, bytes.u8()? == 1);
+        let (reliable, further, is_retired) = (bytes.u8()?, bytes.u8()?, bytes.u8()? == 1);
         let (birth, upto) = (Tick(bytes.varint()?), Tick(bytes.varint()?));
-        Some(EndedHostRecord { reliable, best_effort, birth, upto, is_retired, name: "".into() })
+        Some(EndedHostRecord { reliable, further, birth, upto, is_retired, name: "".into() })
     }
 }
 
@@ -345,11 +373,11 @@ mod tests {
         HoldRecord {
             report: (3, 7),
             version: 9,
-            needed: [Tick(1), Tick(2), NOTHING, Tick(4)],
+            needed: [1, 2, u64::MAX, 4, 5, 6, 7, 3].map(Tick),
             replicas,
             taken_over: vec![HostId::new(32)],
             has_ended: true,
-            ..HoldGiven::new(Time::from_nanos(5), "b1", (HoldNo(3), [Tick(6), Tick(5), Tick(4), Tick(9)])).record
+            ..HoldGiven::new(Time::from_nanos(5), "b1", (HoldNo(3), [6, 5, 4, 9, 8, 7, 6, 9].map(Tick))).record
         }
     }
 
@@ -358,19 +386,13 @@ mod tests {
         let mut out = Vec::new();
         hold().put_versioned(&mut out);
         assert_eq!(HoldRecord::read_versioned(&out), Some(hold()));
-        // The number and four ticks that are near each other.
-        out.truncate(out.len() - 5);
-        out[0] = 1;
-        let before = HoldRecord { number: None, named: [NOTHING; OWN], ..hold() };
-        assert_eq!(HoldRecord::read_versioned(&out), Some(before), "as it was written before there were numbers");
         out.clear();
         let entry =
             HeldInterestRecord { version: 1 << 50, begin: [Tick(8); OWN], filter: "a/#", selector: Some("x = 1") };
         entry.put_versioned(&mut out);
         assert_eq!(HeldInterestRecord::read_versioned(&out), Some(entry));
         let name = "b1".into();
-        let ended =
-            EndedHostRecord { reliable: 4, best_effort: 4, birth: Tick(7), upto: Tick(9), is_retired: true, name };
+        let ended = EndedHostRecord { reliable: 4, further: 4, birth: Tick(7), upto: Tick(9), is_retired: true, name };
         let mut other = Vec::new();
         ended.put_versioned(&mut other);
         assert_eq!(EndedHostRecord::read_versioned(&other), Some(ended.clone()));
@@ -379,6 +401,28 @@ mod tests {
         for end in 0..out.len() {
             assert_eq!(HeldInterestRecord::read_versioned(&out[..end]), None);
         }
+    }
+
+    #[test]
+    fn earlier_versions_can_be_read() {
+        let own = [3, 7, 9, 10, 2, 2, 2, 0, 0, 1, 5, 16, 0, 0, 0];
+        let first = [&[1, 2, b'b', b'1'][..], &own].concat();
+        let hold = HoldRecord {
+            needed: [5, 6, 7, 8, 5, 5, 5, 5].map(Tick),
+            replicas: Vec::new(),
+            taken_over: Vec::new(),
+            forfeited: [Tick(8); OWN],
+            number: None,
+            named: [NOTHING; OWN],
+            ..hold()
+        };
+        assert_eq!(HoldRecord::read_versioned(&first), Some(hold.clone()), "before there were numbers");
+        let second = [&[2, 2, b'b', b'1'][..], &own, &[4, 20, 0, 0, 1]].concat();
+        let named = [10, 10, 10, 9, 9, 9, 9, 9].map(Tick);
+        let numbered = HoldRecord { number: Some(HoldNo(3)), named, ..hold };
+        assert_eq!(HoldRecord::read_versioned(&second), Some(numbered), "before there were deadlines");
+        let interest = HeldInterestRecord { version: 7, begin: [Tick(10); OWN], filter: "a", selector: None };
+        assert_eq!(HeldInterestRecord::read_versioned(&[1, 7, 20, 0, 0, 0, 1, b'a', 0, 0]), Some(interest));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use whimbrel_event::{EventId, Qos, Tick, Time};
 
 use super::carried::{CarriedFlight, CarriedPosition, Moving};
-use super::keys::{DurableNo, Key, MapValue};
+use super::keys::{DurableNo, Key};
+use super::wire::MapValue;
 use super::{BatchNo, Flight, FlightStream, SessionSource};
 use crate::api::Naming;
 use crate::broker::Broker;
@@ -63,7 +64,7 @@ impl Broker {
             of_cursor.mark(*pubend, acked);
             let durable = of_cursor.durable.as_deref_mut().expect("it is durable");
             match (own, since) {
-                (Some(own), Some(since)) => durable.start[own] = durable.start[own].min(*since),
+                (Some(own), Some(since)) => durable.start.set(own, durable.start.get(own).min(*since)),
                 (None, Some(since)) if durable.remote.since.has(*pubend) => {
                     let known = durable.remote.since.get(*pubend);
                     durable.remote.since.set(*pubend, known.min(*since));
@@ -191,7 +192,7 @@ impl Broker {
             None => Flight::Unkept,
             Some((number, EventId { pubend, tick })) => {
                 let own = self.streams.own_reliable(pubend);
-                let whose = own.map_or(FlightStream::Other(pubend), |own| FlightStream::Own(own as u8));
+                let whose = own.map_or(FlightStream::Other(pubend), |_| FlightStream::Own(pubend.index()));
                 if flight.is_received {
                     Flight::Received { number, whose, tick }
                 } else {

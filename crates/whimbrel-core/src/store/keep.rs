@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use whimbrel_event::{Qos, Time};
 
-use super::keys::{Key, LastWill, MapValue, OwnTicks, SessionNo, SessionRecord};
+use super::keys::{Key, LastWill, SessionNo, SessionRecord};
+use super::own_ticks::OwnTicks;
+use super::wire::MapValue;
 use super::{Answer, BatchNo, Disk, Recipient, Store, Wait};
 use crate::api::{Accepted, Kick, Link, Output, Refusal};
 use crate::broker::Broker;
@@ -130,7 +132,7 @@ impl Broker {
         let record = SubscriptionRecord {
             number: durable.map(|durable| durable.number),
             spec: known.spec,
-            start: durable.map_or(OwnTicks::default(), |durable| durable.start),
+            start: durable.map_or(OwnTicks::default(), |durable| durable.start.all()),
             selector: known.selector.as_deref(),
             old: durable.map_or(Vec::new(), |durable| durable.rare.old.iter().map(|old| old.view()).collect()),
         };

@@ -9,15 +9,7 @@ use std::sync::Arc;
 
 use whimbrel_event::{HostId, Tick, Time};
 
-use super::position::BaseNo;
-use super::wire::{ByteReader, duration, put_bytes, put_duration, put_varint};
-use crate::stream::Streams;
-
-/// Number of reliable streams of a broker.
-pub(crate) const OWN: usize = Streams::RELIABLE as usize;
-
-/// A tick for each of the broker's own reliable streams.
-pub(crate) type OwnTicks = [Tick; OWN];
+use super::wire::{ByteReader, MapValue, duration, put_bytes, put_duration, put_varint};
 
 /// The number of a persistent session. Never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -27,6 +19,10 @@ pub(crate) struct SessionNo(pub(crate) u64);
 /// [`super::numbers::HoldNo`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub(crate) struct DurableNo(pub(crate) u32);
+
+/// The number of a position base, from 1 on; 0: none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub(crate) struct BaseNo(pub(crate) u64);
 
 /// The key of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -77,6 +73,9 @@ pub(crate) enum Key<'a> {
     Hold(HostId),
     /// A host that has ended; [`super::EndedHostRecord`].
     Ended(HostId),
+    /// A profile of topics that was made at a running broker, by its filter;
+    /// [`super::ProfileRecord`].
+    Profile(&'a str),
 }
 
 impl<'a> Key<'a> {
@@ -131,6 +130,7 @@ impl<'a> Key<'a> {
             }
             Key::Hold(host) => of_host(out, b'k', *host),
             Key::Ended(host) => of_host(out, b'x', *host),
+            Key::Profile(filter) => text(out, b't', filter),
         }
     }
 
@@ -158,6 +158,7 @@ impl<'a> Key<'a> {
             b'o' => Key::HeldInterest(HostId::new(bytes.u64()?), bytes.u32()?),
             b'k' => Key::Hold(HostId::new(bytes.u64()?)),
             b'x' => Key::Ended(HostId::new(bytes.u64()?)),
+            b't' => Key::Profile(bytes.rest()?),
             _ => return None,
         };
         bytes.end()?;
@@ -179,38 +180,6 @@ fn tagged(out: &mut Vec<u8>, letter: u8, session: SessionNo, tag: u16) {
     out.push(letter);
     out.extend_from_slice(&session.0.to_le_bytes());
     out.extend_from_slice(&tag.to_le_bytes());
-}
-
-/// A value of the map.
-pub(crate) trait MapValue<'a>: Sized {
-    /// The version that is written.
-    const VERSION: u8 = 1;
-
-    fn put(&self, out: &mut Vec<u8>);
-
-    /// Reads what [`MapValue::put`] has written, without the version byte.
-    fn read(bytes: &mut ByteReader<'a>) -> Option<Self>;
-
-    /// Reads the form of an earlier version, without the version byte.
-    fn read_older(_version: u8, _bytes: &mut ByteReader<'a>) -> Option<Self> {
-        None
-    }
-
-    /// Writes the version byte and the value.
-    fn put_versioned(&self, out: &mut Vec<u8>) {
-        out.push(Self::VERSION);
-        self.put(out);
-    }
-
-    /// Reads a whole value; `None` if it is not valid, or its version is not known.
-    fn read_versioned(value: &'a [u8]) -> Option<Self> {
-        let mut bytes = ByteReader(value);
-        let version = bytes.u8()?;
-        let read =
-            if version == Self::VERSION { Self::read(&mut bytes) } else { Self::read_older(version, &mut bytes) }?;
-        bytes.end()?;
-        Some(read)
-    }
 }
 
 /// The broker's own record.
@@ -341,38 +310,6 @@ impl<'a> MapValue<'a> for &'a [u8] {
     }
 }
 
-impl MapValue<'_> for OwnTicks {
-    fn put(&self, out: &mut Vec<u8>) {
-        put_ticks(out, self);
-    }
-
-    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
-        ticks(bytes)
-    }
-}
-
-/// Writes the first tick, and each other as its distance from the one before: the streams of a
-/// broker mostly stand at nearly the same tick.
-pub(crate) fn put_ticks(out: &mut Vec<u8>, ticks: &OwnTicks) {
-    let mut before = 0;
-    for Tick(tick) in ticks {
-        let away = tick.wrapping_sub(before) as i64;
-        put_varint(out, (away << 1 ^ away >> 63) as u64);
-        before = *tick;
-    }
-}
-
-pub(crate) fn ticks(bytes: &mut ByteReader<'_>) -> Option<OwnTicks> {
-    let mut ticks = [Tick(0); OWN];
-    let mut before = 0_u64;
-    for tick in &mut ticks {
-        let coded = bytes.varint()?;
-        before = before.wrapping_add(coded >> 1 ^ (coded & 1).wrapping_neg());
-        *tick = Tick(before);
-    }
-    Some(ticks)
-}
-
 pub(crate) fn put_selector(out: &mut Vec<u8>, selector: Option<&str>) {
     out.push(u8::from(selector.is_some()));
     put_bytes(out, selector.unwrap_or_default().as_bytes());
@@ -390,10 +327,10 @@ pub(crate) fn selector_of<'a>(bytes: &mut ByteReader<'a>) -> Option<Option<&'a s
 
 #[cfg(test)]
 mod tests {
+    use super::super::own_ticks::{OWN, OwnTicks};
     use super::*;
     use crate::store::{AttachmentRecord, Numbered};
     use proptest::prelude::*;
-    use whimbrel_event::PubendId;
 
     fn again<'a, V: MapValue<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
         value.put_versioned(out);
@@ -415,6 +352,7 @@ mod tests {
                 Key::Number(&text), Key::Early(pubend), Key::Lost(pubend), Key::Placed(session), Key::Unnamed(durable),
                 Key::Known(HostId::new(u64::from(pubend) << 8)), Key::Part(durable, HostId::new(host)), Key::PositionBase(BaseNo(host)),
                 Key::HeldInterest(HostId::new(host), durable.0), Key::Hold(HostId::new(host)), Key::Ended(HostId::new(host)),
+                Key::Profile(&text),
             ];
             let mut seen = std::collections::BTreeSet::new();
             for key in all {
@@ -446,7 +384,7 @@ mod tests {
             let will = LastWill { client_id, delay: expiry, lifetime, retain: flags[2], event: &payload };
             prop_assert_eq!(again(&will, &mut second), Some(will));
             let given = flags[0].then_some((HostId::new(left.map_or(0, Time::as_nanos)), millis));
-            let after = start.iter().map(|tick| whimbrel_event::EventId { pubend: PubendId(tick.0), tick: *tick }).collect();
+            let after = start.iter().map(|tick| whimbrel_event::EventId { pubend: whimbrel_event::PubendId(tick.0), tick: *tick }).collect();
             let placed = AttachmentRecord { epoch: millis, connected_at: far.into(), given, maybe_repeats: flags[1], after };
             prop_assert_eq!(again(&placed, &mut Vec::new()), Some(placed));
             let numbered = Numbered { last: millis, hour: far, epoch: millis, maybe_repeats: flags[2] };

@@ -21,9 +21,11 @@ mod import;
 mod keep;
 mod keys;
 mod numbers;
+mod own_ticks;
 mod placed;
 mod position;
-mod profile;
+mod position_head;
+mod profile_record;
 mod publishers;
 mod reads;
 mod release;
@@ -54,15 +56,13 @@ pub(crate) use holds_given::{
     EndedHostRecord, HOLDS_GIVEN_MAX, HeldInterest, HeldInterestRecord, HoldGiven, HoldRecord, HoldsGiven, InterestKey,
     RestoredHolds,
 };
-pub(crate) use keys::{
-    DurableNo, Key, MapValue, OWN, OwnTicks, SessionNo, put_selector, put_ticks, selector_of, ticks,
-};
+pub(crate) use keys::{DurableNo, Key, SessionNo, put_selector, selector_of};
 pub use numbers::HOLDS_SHARD;
 pub(crate) use numbers::Numbers;
+pub(crate) use own_ticks::{CompactTicks, OWN, OwnTicks, ReadTicks, ordinary_ticks, own_place, put_ticks, ticks};
 pub(crate) use placed::{AttachmentRecord, KnownBrokerRecord};
 pub(crate) use position::PositionBases;
-pub(crate) use profile::Profiles;
-pub use profile::{Persistence, Profile};
+pub(crate) use profile_record::{ProfileRecord, put_profile, read_profile};
 pub(crate) use publishers::{Numbered, Publishers};
 pub(crate) use reads::{FETCH_BYTES, LENDER, Reads, WantedPart};
 pub use reads::{Fetch, Fetched, event_of_record};
@@ -70,7 +70,7 @@ pub(crate) use release::Release;
 pub(crate) use remote_reads::{FilterEntries, REMOTE_MEMBERS_MAX, RemoteReads, ToldPart};
 pub use restore::{LogState, RestoreError, Restoring, StreamState};
 pub(crate) use survey::SURVEYOR;
-pub(crate) use wire::{ByteReader, put_bytes, put_varint};
+pub(crate) use wire::{ByteReader, MapValue, put_bytes, put_varint};
 pub(crate) use write_queue::WriteQueue;
 pub use write_queue::{Batch, BatchNo};
 pub(crate) use written::WrittenPosition;

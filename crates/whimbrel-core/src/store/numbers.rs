@@ -1,7 +1,8 @@
 //! Numbers that are never used twice, also after a restart: those of sessions and of durable
 //! subscriptions; and numbers of brokers with retention holds.
 
-use super::keys::{DurableNo, Key, MapValue, Own, SessionNo};
+use super::keys::{DurableNo, Key, Own, SessionNo};
+use super::wire::MapValue;
 use super::write_queue::WriteQueue;
 
 /// Numbers that are reserved with one write.

@@ -2,7 +2,7 @@
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf, PubendId, Tick};
 
-use super::keys::MapValue;
+use super::wire::MapValue;
 use super::wire::{ByteReader, put_bytes, put_varint};
 
 /// The attachment of its client that a session is for.

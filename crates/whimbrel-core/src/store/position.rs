@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use whimbrel_event::{EventId, HostId, PubendId, Reliability, Tick, Time};
 
 use super::durable_position::{unzigzag, zigzag};
-use super::keys::{DurableNo, Key, MapValue};
-use super::wire::{ByteReader, put_varint};
-use super::written::{PositionHead, PositionPart, RestoredPosition};
+use super::keys::{BaseNo, DurableNo, Key};
+use super::position_head::PositionHead;
+use super::wire::{ByteReader, MapValue, put_varint};
+use super::written::{PositionPart, RestoredPosition};
 use super::{Disk, DurablePosition, RemotePosition};
 use crate::broker::Broker;
 use crate::cursor::{Common, Cursor, Durable, Gap, GapReason, NO_PUBEND, NOTHING, Positions};
@@ -37,10 +38,6 @@ const LACKING_EVERY: Duration = Duration::from_secs(1);
 
 /// Stream positions that are checked in one go, to have subscriptions refer to the last base.
 const CHECKS_MAX: usize = 1 << 16;
-
-/// The number of a base, from 1 on; 0: none.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub(crate) struct BaseNo(pub(crate) u64);
 
 /// The ticks of a base as they are written, ascending by pubend.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -203,7 +200,7 @@ impl Broker {
             pubend.reliability() == Reliability::Reliable
                 && self.streams.begun(*pubend).is_some()
                 && !self.streams.has_ended(host)
-                && !self.has_no_log(host)
+                && !self.overlay.logs.received.has_no_log(host)
         })
     }
 
@@ -390,7 +387,7 @@ impl Broker {
     fn position_by_token(&self, cursor: &Cursor, durable: &Durable) -> DurablePosition {
         let host = self.streams.logged().host();
         let passed = self.streams.logged().positions();
-        let acked = |own: usize| cursor.acknowledged.get(host.pubend(own as u8)).min(passed[own]);
+        let acked = |own: usize| cursor.acknowledged.get(host.reliable(own as u8)).min(passed[own]);
         let remote = durable.remote.since.iter().map(|(pubend, since)| {
             let acked = cursor.acknowledged.get(pubend);
             RemotePosition { pubend, since, acked }
@@ -462,7 +459,9 @@ impl Broker {
     /// Adds an acknowledged event, if it lies beyond the position.
     fn add_beyond(&self, durable_position: &mut DurablePosition, id: EventId) {
         match self.streams.own_reliable(id.pubend) {
-            Some(own) if durable_position.acked[own] < id.tick => durable_position.beyond.push((own as u8, id.tick)),
+            Some(own) if durable_position.acked[own] < id.tick => {
+                durable_position.beyond.push((id.pubend.index(), id.tick))
+            }
             None if durable_position.remote(id.pubend).is_some_and(|acked| acked < id.tick) => {
                 durable_position.remote_beyond.push(id)
             }

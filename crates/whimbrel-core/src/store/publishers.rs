@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::Time;
 
-use super::keys::{Key, MapValue};
-use super::wire::{ByteReader, put_varint};
+use super::keys::Key;
+use super::wire::{ByteReader, MapValue, put_varint};
 use super::write_queue::{BatchNo, WriteQueue};
 
 /// Most publishers whose numbers are known.

@@ -162,7 +162,7 @@ impl Reads {
             StreamName::Events(own) => {
                 events.reserve_exact(fetched.records.len());
                 for (tick, body) in fetched.records {
-                    match event_of_record(host.pubend(own), *tick, body) {
+                    match event_of_record(host.reliable(own), *tick, body) {
                         Some(event) => events.push(event),
                         None => {
                             // Written in a format that is not known here.

@@ -6,8 +6,10 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{EventId, Qos, Tick, Time};
 
-use super::keys::{DurableNo, Key, MapValue, OWN, OwnTicks};
+use super::keys::{DurableNo, Key};
+use super::own_ticks::{OWN, OwnTicks};
 use super::remote_holds::RemoteHolds;
+use super::wire::MapValue;
 use super::{BatchNo, Disk, StreamName};
 use crate::broker::Broker;
 use crate::cursor::{Cursor, NOTHING, Positions, early_grace};
@@ -180,7 +182,7 @@ impl Broker {
             let passed = self.streams.logged().positions();
             for (own, held) in held.iter_mut().enumerate() {
                 let has_got = (*held).max(self.store.release.chopped[own]);
-                *held = if has_got >= durable.newest[own].min(passed[own]) { NOTHING } else { *held };
+                *held = if has_got >= durable.newest.get(own).min(passed[own]) { NOTHING } else { *held };
             }
             if fault!(self, ForgetsAbsent) && !self.sessions.is_attached(index) {
                 held = [NOTHING; OWN];
@@ -188,8 +190,9 @@ impl Broker {
             let is_connected = is_live && self.sessions.is_attached(index);
             let connected = |is_connected, held: &OwnTicks| if is_connected { *held } else { [NOTHING; OWN] };
             let Release { holds, connected: all_connected, remote, .. } = &mut self.store.release;
-            holds.change(&durable.held, &held);
-            all_connected.change(&connected(durable.is_connected, &durable.held), &connected(is_connected, &held));
+            let held_before = durable.held.all();
+            holds.change(&held_before, &held);
+            all_connected.change(&connected(durable.is_connected, &held_before), &connected(is_connected, &held));
             let streams = &self.streams;
             let mut remote_held = durable.hold_remote(&position, |pubend| streams.begun(pubend));
             common.hold(&mut remote_held);
@@ -197,7 +200,10 @@ impl Broker {
                 remote.change((&durable.remote.held, durable.is_connected), (&remote_held, is_connected));
                 durable.remote.held = remote_held;
             }
-            (durable.held, durable.is_connected) = (held, is_connected);
+            durable.is_connected = is_connected;
+            if held != held_before {
+                durable.held = held.into();
+            }
             // A subscription that had another selector, or that was resumed, is checked stream by
             // stream.
             let is_aligned = durable.rare.old.is_empty() && !durable.remote.resumes;

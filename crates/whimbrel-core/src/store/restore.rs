@@ -7,12 +7,16 @@ use whimbrel_event::{Event, HostId, Packed, Tick, Time};
 use whimbrel_selector::{Selector, TopicFilter};
 
 use super::copied::LostParts;
-use super::keys::{DurableNo, Key, LastWill, MapValue, OWN, Own, OwnTicks, SessionNo, SessionRecord};
+use super::keys::{DurableNo, Key, LastWill, Own, SessionNo, SessionRecord};
+use super::own_ticks::{OWN, OwnTicks};
 use super::placed::{AttachmentRecord, KnownBrokerRecord};
 use super::position::{AllPositions, PositionBase};
 use super::publishers::Numbered;
+use super::wire::MapValue;
 use super::written::{self, PositionPart};
-use super::{Disk, EndedHostRecord, Flight, HeldInterestRecord, HoldRecord, Lost, Numbers, Profile, RestoredHolds};
+use super::{
+    Disk, EndedHostRecord, Flight, HeldInterestRecord, HoldRecord, Lost, Numbers, ProfileRecord, RestoredHolds,
+};
 use crate::api::{Filter, Limits, Reason, Will};
 use crate::broker::Broker;
 use crate::cursor::{FormerInterest, Gap, GapReason};
@@ -22,6 +26,7 @@ use crate::route::NO_CURSOR;
 use crate::session::Unreleased;
 use crate::stream::Streams;
 use crate::subscription::{LoggedFrom, SubscriptionRecord, remembered};
+use crate::topic::Profile;
 
 /// The state of one stream of events in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,7 +42,7 @@ pub struct StreamState {
 pub struct LogState {
     /// The last reserved tick.
     pub reserved: Tick,
-    /// The streams of events, by the index of their pubends.
+    /// The streams of events, by the places of their pubends among the reliable ones.
     pub events: [StreamState; OWN],
 }
 
@@ -88,6 +93,8 @@ pub struct Restoring {
     holds_given: RestoredHolds,
     is_copy: bool,
     profiles: Vec<Profile>,
+    /// Filter and record of profiles that were made; each record was parsed once, and is valid.
+    made: Vec<(Box<str>, Box<[u8]>)>,
     pub(crate) faults: Faults,
 }
 
@@ -157,6 +164,10 @@ impl Restoring {
                 let KnownBrokerRecord { name, pubends, birth, incarnation } = KnownBrokerRecord::read_versioned(value)?;
                 self.known.insert(host, KnownBrokerRecord { name: name.into(), pubends, birth, incarnation });
             }
+            Key::Profile(filter) => {
+                ProfileRecord::read_versioned(value).filter(|_| TopicFilter::new(filter).is_ok())?;
+                self.made.push((filter.into(), value.into()));
+            }
             Key::Filtered => self.filtered = Some(OwnTicks::read_versioned(value)?),
             Key::Lost(pubend) => *self.lost.0.get_mut(usize::from(pubend))? = LostParts::read_versioned(value)?,
             Key::HeldInterest(host, number) => {
@@ -182,6 +193,10 @@ impl Restoring {
         let mut core = Broker::new(limits, seed, now);
         core.store.bases = self.positions.take_bases().map_err(unknown_base)?;
         core.store.disk = Disk::Open;
+        for (filter, value) in &self.made {
+            let record = ProfileRecord::read_versioned(value).expect("it was read before");
+            core.profiles.restore(filter, &record, &mut core.router);
+        }
         core.set_profiles(self.profiles);
         core.set_faults(self.faults);
         let after = if self.is_copy { Tick(now.as_nanos()) } else { Tick(0) };
@@ -274,7 +289,11 @@ impl Broker {
         match own {
             Some(own) => {
                 let used = |index: usize| {
-                    let of_stream = log.events.get(index).map_or(Tick(0), |stream| stream.last.max(stream.chopped));
+                    let place = own.host.pubend(index as u8).reliable_place();
+                    let of_stream = place.map_or(Tick(0), |place| {
+                        let stream = log.events[usize::from(place)];
+                        stream.last.max(stream.chopped)
+                    });
                     if fault!(self, TickReused) {
                         return of_stream;
                     }
@@ -422,7 +441,7 @@ impl Broker {
         let catch_up = cursor_of.catch_up.as_mut().expect("who is not there lags");
         let Some(durable) = cursor_of.durable.as_deref_mut() else {
             for (own, (start, to)) in record.start.iter().zip(began).enumerate() {
-                let pubend = host.pubend(own as u8);
+                let pubend = host.reliable(own as u8);
                 if cursor_of.keeps {
                     catch_up.gaps.add(Gap { pubend, from: *start, to, reason: GapReason::Lost });
                 }
@@ -437,7 +456,7 @@ impl Broker {
         let stored = durable_position.map_or(record.start, |durable_position| durable_position.acked);
         let had = core::array::from_fn(|own| stored[own].max(record.start[own]).min(began[own]));
         for own in 0..OWN {
-            let pubend = host.pubend(own as u8);
+            let pubend = host.reliable(own as u8);
             catch_up.positions.set(pubend, had[own].max(chopped[own]).min(began[own]));
             let to = early[own].min(chopped[own]);
             catch_up.gaps.add(Gap { pubend, from: stored[own], to, reason: GapReason::Released });

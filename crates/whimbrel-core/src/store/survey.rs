@@ -11,7 +11,8 @@ use std::ops::Range;
 use whimbrel_event::Tick;
 
 use super::filter::{names, stream_of};
-use super::keys::{DurableNo, OWN, OwnTicks};
+use super::keys::DurableNo;
+use super::own_ticks::{OWN, OwnTicks};
 use super::reads::{Slice, WantedPart};
 use crate::broker::Broker;
 
@@ -156,8 +157,8 @@ impl Broker {
             // The subscription may have ended, another may have its place, or a newer event is
             // known.
             let durable = cursors.durable_mut(asker.cursor).filter(|durable| durable.number == asker.number);
-            if let Some(durable) = durable.filter(|durable| durable.newest[*own] <= end[*own]) {
-                durable.newest[*own] = newest.max(durable.remote.unnamed[*own]);
+            if let Some(durable) = durable.filter(|durable| durable.newest.get(*own) <= end[*own]) {
+                durable.newest.set(*own, newest.max(durable.remote.unnamed[*own]));
                 cursors.touch(asker.cursor);
             }
         }

@@ -98,3 +98,35 @@ impl<'a> ByteReader<'a> {
         self.0.is_empty().then_some(())
     }
 }
+
+/// A value of the map.
+pub(crate) trait MapValue<'a>: Sized {
+    /// The version that is written.
+    const VERSION: u8 = 1;
+
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Reads what [`MapValue::put`] has written, without the version byte.
+    fn read(bytes: &mut ByteReader<'a>) -> Option<Self>;
+
+    /// Reads the form of an earlier version, without the version byte.
+    fn read_older(_version: u8, _bytes: &mut ByteReader<'a>) -> Option<Self> {
+        None
+    }
+
+    /// Writes the version byte and the value.
+    fn put_versioned(&self, out: &mut Vec<u8>) {
+        out.push(Self::VERSION);
+        self.put(out);
+    }
+
+    /// Reads a whole value; `None` if it is not valid, or its version is not known.
+    fn read_versioned(value: &'a [u8]) -> Option<Self> {
+        let mut bytes = ByteReader(value);
+        let version = bytes.u8()?;
+        let read =
+            if version == Self::VERSION { Self::read(&mut bytes) } else { Self::read_older(version, &mut bytes) }?;
+        bytes.end()?;
+        Some(read)
+    }
+}

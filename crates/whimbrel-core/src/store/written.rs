@@ -8,12 +8,14 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
+use whimbrel_event::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, PubendId, Reliability, Tick};
 
-use super::durable_position::{read_remote_positions, unzigzag, zigzag};
-use super::keys::{DurableNo, Key, MapValue, OwnTicks, put_ticks, ticks};
-use super::position::{BaseNo, PositionBases, tick_of};
-use super::wire::{ByteReader, put_varint};
+use super::durable_position::{unzigzag, zigzag};
+use super::keys::BaseNo;
+use super::keys::{DurableNo, Key};
+use super::position::{PositionBases, tick_of};
+use super::position_head::PositionHead;
+use super::wire::{ByteReader, MapValue, put_varint};
 use super::{DurablePosition, RemotePosition};
 use crate::broker::Broker;
 use crate::cursor::{Common, Cursor, Positions};
@@ -26,80 +28,6 @@ const LACKS_MAX: usize = 16;
 /// A position without a base, which has just begun, takes one only if such brokers are at most one
 /// in this many of those on whose logs it counts.
 const LACKS_PART: usize = 8;
-
-/// Largest number of entries in any list that is read.
-const LIST_MAX: u64 = 1 << 20;
-
-/// A position's entry, beside its parts.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct PositionHead {
-    /// Up to where it has acknowledged everything in the own streams.
-    pub(crate) acked: OwnTicks,
-    /// Acknowledged events beyond that: index of the pubend and tick, ascending.
-    pub(crate) beyond: Vec<(u8, Tick)>,
-    /// The base that it refers to; if none, it has parts for all brokers on whose logs it counts.
-    pub(crate) base: BaseNo,
-    /// Its least tick in streams that stand where the base does; their logs count from here on.
-    pub(crate) watermark: Tick,
-    /// Brokers in the base without a part on whose logs it does not count, ascending.
-    pub(crate) lacks: Vec<HostId>,
-    /// Remote positions as earlier versions wrote them, instead of parts.
-    pub(crate) remote: Vec<RemotePosition>,
-    pub(crate) remote_beyond: Vec<EventId>,
-}
-
-impl PositionHead {
-    fn digest(&self) -> u64 {
-        // The seed can be fixed: no peer chooses what is hashed.
-        whimbrel_event::Seeded::new(0).hash_one(self)
-    }
-}
-
-impl MapValue<'_> for PositionHead {
-    const VERSION: u8 = 3;
-
-    fn put(&self, out: &mut Vec<u8>) {
-        put_ticks(out, &self.acked);
-        put_varint(out, self.beyond.len() as u64);
-        let mut last = self.acked;
-        for (pubend, tick) in &self.beyond {
-            out.push(*pubend);
-            let last = &mut last[usize::from(*pubend)];
-            put_varint(out, tick.0 - last.0);
-            *last = *tick;
-        }
-        put_varint(out, self.base.0);
-        put_varint(out, self.watermark.0);
-        put_varint(out, self.lacks.len() as u64);
-        self.lacks.iter().for_each(|host| put_varint(out, host.as_u64()));
-    }
-
-    fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
-        let mut head = PositionHead::read_older(1, bytes)?;
-        (head.base, head.watermark) = (BaseNo(bytes.varint()?), Tick(bytes.varint()?));
-        let count = bytes.varint().filter(|count| *count <= LIST_MAX)?;
-        head.lacks = (0..count).map(|_| bytes.varint().map(HostId::new)).collect::<Option<_>>()?;
-        head.lacks.is_sorted_by(|a, b| a < b).then_some(head)
-    }
-
-    fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
-        if !(1..=2).contains(&version) {
-            return None;
-        }
-        let acked = ticks(bytes)?;
-        let mut last = acked;
-        let mut next = |bytes: &mut ByteReader<'_>| {
-            let pubend = bytes.u8()?;
-            let last = last.get_mut(usize::from(pubend))?;
-            last.0 = last.0.checked_add(bytes.varint()?)?;
-            Some((pubend, *last))
-        };
-        let beyond = (0..bytes.varint()?).map(|_| next(bytes)).collect::<Option<Vec<_>>>()?;
-        // Version 1 knew of own streams only.
-        let (remote, remote_beyond) = if version == 1 { Default::default() } else { read_remote_positions(bytes)? };
-        Some(PositionHead { acked, beyond, remote, remote_beyond, ..PositionHead::default() })
-    }
-}
 
 /// A position's entry for the streams of one other broker, by their indices.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -155,7 +83,9 @@ impl MapValue<'_> for PositionPart {
             before = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
             Some(Tick(before))
         };
-        let index = |bytes: &mut ByteReader<'_>| bytes.u8().filter(|index| *index < HOST_RELIABLE_MAX);
+        let is_reliable = |index: &u8| PubendId(u64::from(*index)).reliability() == Reliability::Reliable;
+        let index =
+            |bytes: &mut ByteReader<'_>| bytes.u8().filter(|index| *index < HOST_PUBENDS_MAX).filter(is_reliable);
         let count = bytes.varint().filter(|count| *count <= u64::from(HOST_RELIABLE_MAX))?;
         let streams = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?, tick(bytes)?)));
         let streams = streams.collect::<Option<Box<[_]>>>()?;

@@ -6,9 +6,12 @@ use proptest::prelude::*;
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
 use super::RemotePosition;
-use super::keys::{MapValue, OWN};
-use super::position::{BaseNo, PositionBase};
-use super::written::{PositionHead, PositionPart, RestoredPosition};
+use super::keys::BaseNo;
+use super::own_ticks::OWN;
+use super::position::PositionBase;
+use super::position_head::PositionHead;
+use super::wire::MapValue;
+use super::written::{PositionPart, RestoredPosition};
 
 fn again<'a, V: MapValue<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
     value.put_versioned(out);
@@ -19,19 +22,23 @@ fn host(number: u64) -> HostId {
     HostId::new(number << 8)
 }
 
+fn reliable_index(place: u8) -> u8 {
+    host(1).reliable(place).index()
+}
+
 proptest! {
     #[test]
     fn all_of_it_comes_back(
         ticks: [u64; OWN], number: u64, watermark: u64,
         lacks in proptest::collection::btree_set(1_u64..1 << 40, 0..5),
-        remote in proptest::collection::btree_map(0_u8..4, (any::<u64>(), any::<u64>()), 0..5),
-        beyond in proptest::collection::vec((0_u8..4, any::<u64>()), 0..9),
+        remote in proptest::collection::btree_map((0_u8..8).prop_map(reliable_index), (any::<u64>(), any::<u64>()), 0..5),
+        beyond in proptest::collection::vec(((0_u8..8).prop_map(reliable_index), any::<u64>()), 0..9),
         base in proptest::collection::btree_map(any::<u64>(), any::<u64>(), 0..9),
     ) {
         let acked = ticks.map(|tick| Tick(tick >> 1));
         let head = PositionHead {
             acked,
-            beyond: vec![(0, Tick(acked[0].0 + 1)), (3, Tick(acked[3].0 + (number >> 2)))],
+            beyond: vec![(0, Tick(acked[0].0 + 1)), (11, Tick(acked[7].0 + (number >> 2)))],
             base: BaseNo(number),
             watermark: Tick(watermark),
             lacks: lacks.into_iter().map(host).collect(),
@@ -73,7 +80,11 @@ fn earlier_versions_can_be_read() {
     let restored = RestoredPosition::new(&head, BTreeMap::new(), &[]);
     assert_eq!((restored.durable.remote, restored.durable.remote_beyond, restored.digest), (remote, remote_beyond, 0));
     assert_eq!(restored.written.marks().get(pubend), Tick(30));
-    assert_eq!(PositionHead::read_versioned(&[4, 20, 0, 0, 0, 0, 0, 0, 0]), None, "a version that is not known");
+    let bytes = [3, 20, 0, 0, 1, 0, 7, 0xac, 2, 0];
+    let acked = [10, 10, 10, 9, 9, 9, 9, 9].map(Tick);
+    let head = PositionHead { acked, base: BaseNo(7), watermark: Tick(300), ..PositionHead::default() };
+    assert_eq!(PositionHead::read_versioned(&bytes), Some(head), "before there were deadlines");
+    assert_eq!(PositionHead::read_versioned(&[5, 20, 0, 0, 0, 0, 0, 0, 0]), None, "a version that is not known");
 }
 
 #[test]
@@ -85,7 +96,7 @@ fn this_version_can_be_read() {
         lacks: vec![host(1)],
         ..PositionHead::default()
     };
-    assert_eq!(PositionHead::read_versioned(&[3, 20, 0, 0, 0, 0, 7, 0xac, 2, 1, 0x80, 2]), Some(head));
+    assert_eq!(PositionHead::read_versioned(&[4, 20, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0xac, 2, 1, 0x80, 2]), Some(head));
     let part = PositionPart::new([(1, Tick(10), Tick(15))].into(), [(1, Tick(20))].into());
     assert_eq!(PositionPart::read_versioned(&[1, 1, 1, 20, 10, 1, 1, 10]), Some(part));
     let base = PositionBase([(PubendId(0x21), Tick(10)), (PubendId(0x22), Tick(9))].into());

@@ -11,16 +11,11 @@ use crate::content::Content;
 use crate::overlay::{EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased, WILL_AGAIN};
-use crate::stats::Stats;
-use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Persistence, Recipient, SessionNo, Wait};
-use crate::stream::{AHEAD_MAX, Streams};
-
-/// Answers to one client that may wait to be durable. Above, the client is not read for
-/// [`UNANSWERED_PAUSE`], so that it alone does not hold up all others.
-const UNANSWERED_MAX: u32 = 4096;
-
-/// How long a client with more than [`UNANSWERED_MAX`] unanswered publishes is not read.
-const UNANSWERED_PAUSE: Duration = Duration::from_millis(10);
+use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Recipient, SessionNo, Wait, own_place};
+use crate::stream::StreamKind;
+use crate::stream::holding::{hold_back, hold_if_ahead};
+use crate::stream::predecessors::events_before;
+use crate::topic::Persistence;
 
 /// What becomes of an accepted event.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +43,10 @@ pub(crate) enum EventOrigin {
 pub(crate) struct Incoming<'a> {
     /// The event. With the retain mark it becomes the topic's retained message.
     pub(crate) event: &'a EventRef<'a>,
-    /// Which of the broker's own streams it belongs to.
+    /// Which of the broker's own streams of a kind it belongs to.
     pub(crate) binding: u8,
+    /// The kind of streams.
+    pub(crate) kind: StreamKind,
     /// The client that is told the result, and the tag of its publish.
     pub(crate) answer: Option<(Recipient, u16)>,
     /// Where it comes from.
@@ -64,12 +61,15 @@ impl Broker {
         if self.publish_plain(now, publish, out) {
             return;
         }
+        let settings = self.router.settings_of(event.topic);
+        let event = &settings.apply(now, event);
+        let publish = &Publish { event, ..*publish };
         let (qos, from) = (event.qos, self.sessions.of(link));
-        if self.sessions.get(from).in_line() > UNANSWERED_MAX {
-            self.sessions.stats.publishers_held += 1;
-            out.hold(link, UNANSWERED_PAUSE);
-        }
-        if self.keep_early(now, from, publish, out) {
+        let kind = self.streams.deadlines.kind_of(now, &settings, event.reliability);
+        let excess = settings.rate.map_or(Duration::ZERO, |rate| self.rates.count(now, event, rate));
+        let in_line = self.sessions.get(from).in_line();
+        let is_taken = hold_back(publish, excess, in_line, &mut self.sessions.stats, out);
+        if !is_taken || self.keep_early(now, from, publish, out) {
             return;
         }
         let whom = self.sessions.whom(link);
@@ -82,22 +82,22 @@ impl Broker {
         let result = match number.map_or(Ok(None), |number| self.check_number(now, from, number)) {
             Ok(Some(first)) => return self.answer_repeat(now, (from, whom), first, publish, out),
             Ok(None) => {
+                let after = events_before(&mut self.sessions, &self.streams.own, from, kind);
                 let session = self.sessions.get(from);
-                let place = session.memory.roam.as_deref().filter(|_| event.reliability == Reliability::Reliable);
-                let after = place.map(|place| place.after.clone()).unwrap_or_default();
+                let place = session.memory.roam.as_deref().filter(|_| kind.is_reliable());
                 let headers = Headers { retain, ..said_of(place, &after, event, number.is_some()) };
                 let event = EventRef { publisher: session.publisher, headers, ..*event };
-                let answer = (qos != Qos::AtMostOnce).then_some((whom, tag));
-                let answer = if fault!(self, AnswersBeforeCommit) { None } else { answer };
+                let is_answered_later = qos != Qos::AtMostOnce && !fault!(self, AnswersBeforeCommit);
+                let answer = is_answered_later.then_some((whom, tag));
                 let binding = session.binding;
                 let from = EventOrigin::Publish(from);
-                self.accept(now, &Incoming { event: &event, binding, answer, from, number }, out)
+                self.accept(now, &Incoming { event: &event, binding, kind, answer, from, number }, out)
             }
             Err(refusal) => Err(refusal),
         };
         let result = match result {
             Ok(taken) => {
-                self.record_published(from, event.reliability, number.is_some() || qos == Qos::ExactlyOnce);
+                self.record_published(from, kind, number.is_some() || qos == Qos::ExactlyOnce);
                 hold_if_ahead(&self.streams.own, &mut self.sessions.stats, now, link, out);
                 let AcceptOutcome { matched, is_written } = taken;
                 if qos == Qos::ExactlyOnce {
@@ -172,12 +172,10 @@ impl Broker {
     pub(crate) fn announce(&mut self, now: Time, event: &EventRef<'_>, retain: bool, out: &mut dyn Output) {
         let headers = Headers { retain, ..event.headers };
         let event = EventRef { publisher: Publisher::UNKNOWN, headers, ..*event };
+        let kind = StreamKind::Ordinary(event.reliability);
+        let from = EventOrigin::Broker;
         if self
-            .accept(
-                now,
-                &Incoming { event: &event, binding: 0, answer: None, from: EventOrigin::Broker, number: None },
-                out,
-            )
+            .accept(now, &Incoming { event: &event, binding: 0, kind, answer: None, from, number: None }, out)
             .is_err()
         {
             self.sessions.stats.events_refused += 1;
@@ -195,9 +193,11 @@ impl Broker {
         let expires = will.lifetime.map(|lifetime| now.after(lifetime));
         let view = will.event.view();
         let headers = Headers { retain: will.retain, ..view.headers };
-        let event = EventRef { expires, publisher: session.publisher, headers, ..view };
+        let settings = self.router.settings_of(view.topic);
+        let event = settings.apply(now, &EventRef { expires, publisher: session.publisher, headers, ..view });
         let (binding, from) = (session.binding, EventOrigin::Will(index));
-        let incoming = Incoming { event: &event, binding, answer: None, from, number: None };
+        let kind = self.streams.deadlines.kind_of(now, &settings, event.reliability);
+        let incoming = Incoming { event: &event, binding, kind, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,
             Err(Refusal::LogFull) => {
@@ -217,7 +217,7 @@ impl Broker {
     /// # Errors
     /// When its topic is invalid, or it would have to be logged and cannot be.
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<AcceptOutcome, Refusal> {
-        let Incoming { event, binding, answer, from, number } = *incoming;
+        let Incoming { event, binding, kind, answer, from, number } = *incoming;
         let retain = event.headers.retain;
         let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if self.overlay.is_open() && event.packed_len() > EVENT_BYTES_MAX {
@@ -228,7 +228,7 @@ impl Broker {
             self.check_log(event)?;
         }
         let assigned_at = if retain { self.retained.assignment_time(event.topic, now) } else { now };
-        let id = self.streams.assign(binding, event.reliability, assigned_at);
+        let id = self.streams.assign(binding, kind, assigned_at);
         if retain {
             self.retained.record_assigned(id.tick);
         }
@@ -244,7 +244,10 @@ impl Broker {
                 self.remember_unlogged(now, incoming);
             }
             let is_safe = self.store.disk == Disk::None || self.streams.own.is_reserved(id.tick);
-            if is_safe && self.streams.own.waiting(id.pubend) == 1 {
+            // Events of the publisher may wait in streams of another kind, if its topic's profile
+            // changed.
+            let is_next = event.headers.after.iter().all(|before| !self.streams.own.is_waiting(before));
+            if is_safe && is_next && self.streams.own.waiting(id.pubend) == 1 {
                 self.record_unlogged_retained(retain, event.topic);
                 if out.wants_steps() {
                     out.step(&publication.accepted, EventStep::Passed { is_logged });
@@ -286,9 +289,9 @@ impl Broker {
         let store = &mut self.store;
         store.write_queue.seal();
         let id = event.id();
-        let own = usize::from(id.pubend.index());
+        let own = own_place(id.pubend);
         self.sessions.stats.events_logged += 1;
-        store.write_queue.event(id.pubend.index(), event.clone());
+        store.write_queue.event(own as u8, event.clone());
         store.release.logged[own] = id.tick;
         if fault!(self, WishUnnamed) || fault!(self, DebtorUnnamed) {
             store.filters.leave_out(fault!(self, DebtorUnnamed), &self.router);
@@ -361,13 +364,13 @@ impl Broker {
     /// Whether an event has to be logged: its topic says so, or a durable subscription wants it.
     /// Records which ones do in `store.filters.wanted`.
     fn must_log(&mut self, now: Time, route: RouteAt, incoming: &Incoming<'_>) -> bool {
-        let Incoming { event, binding, .. } = *incoming;
+        let Incoming { event, binding, kind, .. } = *incoming;
         if self.store.disk == Disk::None || event.reliability == Reliability::BestEffort {
             return false;
         }
         let Broker { router, store, streams, .. } = self;
         let wanted = router.wanted(route);
-        let persistence = wanted.persistence;
+        let persistence = wanted.settings.persistence;
         let who = &mut store.filters.wanted;
         who.clear();
         if persistence == Persistence::Volatile {
@@ -380,7 +383,7 @@ impl Broker {
         if let Some(groups) = wanted.groups.cloned() {
             // A selector may look at the tick, which is not assigned yet, and will be greater than
             // any other.
-            let id = streams.own.next(binding, event.reliability, now);
+            let id = streams.own.next(binding, kind, now);
             let accepted = AcceptedEvent { id, accepted: now, clock_offset: 0, event: *event };
             let content = Content(&accepted);
             let selected = router.select(&groups, &content).iter().filter(durable);
@@ -438,16 +441,6 @@ impl Broker {
             let (qos, result) = (held.event.qos(), Accepted::Routed { matched });
             tell(whom.link, Answer::Accepted { tag, qos, result }, out);
         }
-    }
-}
-
-/// Has the edge take nothing from a publisher for a while, if the own streams have run ahead of the
-/// clock.
-#[inline]
-pub(super) fn hold_if_ahead(own: &Streams, stats: &mut Stats, now: Time, link: Link, out: &mut dyn Output) {
-    if let Some(ahead) = own.ahead(now) {
-        stats.publishers_held += 1;
-        out.hold(link, ahead - AHEAD_MAX);
     }
 }
 

@@ -109,11 +109,11 @@ impl Overlay {
         let OwnEvents { router, cache, store, streams } = events;
         let pubend = self.net.host().pubend(own as u8);
         let upto = cache.incomplete(&PartitionSet::first(cache.plan().count()), pubend).min(upto);
-        let is_logged = streams.own_reliable(pubend).is_some() && matches!(store.disk, Disk::Open | Disk::Full);
-        if !is_logged || upto <= after || store.release.chopped[own] >= upto {
+        let logged = streams.own_reliable(pubend).filter(|_| matches!(store.disk, Disk::Open | Disk::Full));
+        let Some(place) = logged.filter(|place| after < upto && store.release.chopped[*place] < upto) else {
             return Logged::Elsewhere;
-        }
-        let stream = StreamName::Events(own as u8);
+        };
+        let stream = StreamName::Events(place as u8);
         let Some(slice) = store.reads.slice(stream, after) else {
             store.reads.ask(LENDER, crate::store::WantedPart { stream, after, upto, bytes: FETCH_BYTES });
             return Logged::Unread;

@@ -66,13 +66,7 @@ mod tests {
     use super::*;
 
     fn previous_identity(number: u64) -> PreviousIdentity {
-        PreviousIdentity {
-            host: HostId::new(number << 8),
-            reliable: 4,
-            best_effort: 4,
-            birth: Tick(1),
-            upto: Tick(number),
-        }
+        PreviousIdentity { host: HostId::new(number << 8), reliable: 4, further: 4, birth: Tick(1), upto: Tick(number) }
     }
 
     #[test]

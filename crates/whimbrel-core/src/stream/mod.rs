@@ -1,10 +1,10 @@
 //! Streams: those that this broker hosts, and its knowledge of any stream.
 //!
-//! - `own`, `sources`: the own streams; all streams that a broker passes on. `knowledge`: what is
-//!   known of a stream. `stream_set`: small sets of streams. `ended_hosts`: streams that have
-//!   ended.
+//! - `kind`: to which own streams the events of a topic go. `own`, `sources`: the own streams; all
+//!   streams that a broker passes on. `remote_stream`: one of another broker. `knowledge`: what is
+//!   known of a stream. `stream_set`: small sets of streams. `ended_hosts`: those that are no more.
 //! - `accept`: an event of a client gets its tick, and is logged if it must be. `pass`: the
-//!   consolidated stream passes an event to all that want it.
+//!   consolidated stream passes an event to all that want it. `holding`: publishers are held back.
 //! - `remote`: events and silence of other brokers' streams are taken in. `holes`: what is missing
 //!   of them is asked for. `predecessors`: events that must not be passed before another one.
 //! - `destinations`: the interests of other brokers in the own streams, and the events that go to
@@ -15,12 +15,15 @@ mod accept;
 mod answer;
 pub(crate) mod destinations;
 mod ended_hosts;
+mod holding;
 mod holes;
+mod kind;
 mod knowledge;
 mod own;
 mod pass;
 mod predecessors;
 mod remote;
+mod remote_stream;
 mod silence;
 mod sources;
 mod stream_set;
@@ -30,6 +33,7 @@ pub(crate) use answer::OwnEvents;
 pub(crate) use destinations::Destinations;
 pub use ended_hosts::ENDED_HOSTS_MAX;
 pub(crate) use holes::Holes;
+pub use kind::StreamKind;
 pub use knowledge::{CatchUpInterest, Consolidated, Interest, KNOWLEDGE_BYTES_MAX, KNOWLEDGE_ENTRIES_MAX, Knowledge};
 pub use knowledge::{Passed, TickState};
 pub use own::{AHEAD_MAX, Streams};

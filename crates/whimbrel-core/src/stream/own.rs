@@ -2,7 +2,12 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Reliability, Tick, Time, split_mix};
+use whimbrel_event::{
+    EventId, HOST_FURTHER_MAX, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, KIND_PUBENDS_MAX, PredecessorsBuf,
+    PubendId, Publisher, Tick, Time, split_mix,
+};
+
+use super::kind::StreamKind;
 
 use crate::fault::Faults;
 
@@ -50,7 +55,7 @@ impl Stream {
 #[derive(Debug)]
 pub struct Streams {
     host: HostId,
-    /// First the reliable ones, then the best-effort ones.
+    /// By the indices of their pubends.
     each: [Stream; Streams::COUNT],
     /// The tick up to which silence has been declared. Streams in which events waited may not have
     /// passed it.
@@ -64,13 +69,14 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Reliable streams of a broker.
+    /// Reliable streams of a broker: those that may be logged.
     pub const RELIABLE: u8 = HOST_RELIABLE_MAX;
-    /// Best-effort streams of a broker: equally many, as a publisher has the same place among
-    /// either.
-    pub const BEST_EFFORT: u8 = Streams::RELIABLE;
+    /// Streams of a broker as hellos, link states and tokens count them: those from index 0 on.
+    pub const FIRST: u8 = KIND_PUBENDS_MAX;
+    /// As [`Streams::FIRST`]: those from index [`KIND_PUBENDS_MAX`] on.
+    pub const FURTHER: u8 = HOST_FURTHER_MAX;
     /// All streams of a broker. Their places here are the indices of their pubends.
-    pub const COUNT: usize = (Streams::RELIABLE + Streams::BEST_EFFORT) as usize;
+    pub const COUNT: usize = HOST_PUBENDS_MAX as usize;
 
     /// New streams, whose ticks are all greater than `floor`, of a host that ends with the process.
     /// The seed alone decides the host.
@@ -95,15 +101,29 @@ impl Streams {
         self.host
     }
 
-    /// The stream of either kind that a publisher is bound to, from the hash of its name.
+    /// The stream of each kind that a publisher is bound to, from the hash of its name.
     pub fn binding(client_hash: u64) -> u8 {
-        (client_hash % u64::from(Streams::RELIABLE)) as u8
+        (client_hash % u64::from(KIND_PUBENDS_MAX)) as u8
+    }
+
+    /// The streams to which a client's reliable events go, each with its tick among `ticks`, which
+    /// are by the places of the streams: no event of the client there is later.
+    pub(crate) fn latest_of(&self, client: &str, ticks: &[Tick; Streams::RELIABLE as usize]) -> PredecessorsBuf {
+        let binding = Streams::binding(Publisher::named(client).to_bits());
+        let pubends = StreamKind::RELIABLE.map(|kind| self.bound_to(binding, kind));
+        let places = pubends.into_iter().filter_map(|pubend| Some((pubend, pubend.reliable_place()?)));
+        places.map(|(pubend, place)| EventId { pubend, tick: ticks[usize::from(place)] }).collect()
+    }
+
+    /// The stream of a kind to which a publisher with a binding is bound.
+    pub fn bound_to(&self, binding: u8, kind: StreamKind) -> PubendId {
+        self.host.pubend(kind.index(binding))
     }
 
     /// Assigns an id to the next event of a publisher with a binding. The event waits until it has
     /// [`Streams::passed`] or is [`Streams::withdrawn`].
-    pub fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
-        let index = Streams::index(binding, reliability);
+    pub fn assign(&mut self, binding: u8, kind: impl Into<StreamKind>, now: Time) -> EventId {
+        let index = kind.into().index(binding);
         let stream = &mut self.each[usize::from(index)];
         stream.assigned = Tick::next(stream.assigned, now);
         stream.waiting += 1;
@@ -114,9 +134,9 @@ impl Streams {
     /// As [`Streams::assign`] and [`Streams::passed`] at once: the event's id, and the tick that
     /// the latter returns. `None` if the event has to wait, as others wait before it or its tick is
     /// not reserved; then nothing has happened.
-    pub fn assign_passing(&mut self, binding: u8, reliability: Reliability, now: Time) -> Option<(EventId, Tick)> {
+    pub fn assign_passing(&mut self, binding: u8, kind: impl Into<StreamKind>, now: Time) -> Option<(EventId, Tick)> {
         let bound = self.bound();
-        let index = Streams::index(binding, reliability);
+        let index = kind.into().index(binding);
         let stream = &mut self.each[usize::from(index)];
         let tick = Tick::next(stream.assigned, now);
         if stream.waiting > 0 || tick > bound {
@@ -128,8 +148,8 @@ impl Streams {
     }
 
     /// The id that the next event of a publisher with a binding will be assigned.
-    pub fn next(&self, binding: u8, reliability: Reliability, now: Time) -> EventId {
-        let index = Streams::index(binding, reliability);
+    pub fn next(&self, binding: u8, kind: StreamKind, now: Time) -> EventId {
+        let index = kind.index(binding);
         EventId { pubend: self.host.pubend(index), tick: Tick::next(self.each[usize::from(index)].assigned, now) }
     }
 
@@ -158,14 +178,6 @@ impl Streams {
         assert!(stream.passed < id.tick && id.tick <= stream.assigned, "{id} is withdrawn after {}", stream.passed);
         stream.let_go();
         stream.pass_silence(bound);
-    }
-
-    fn index(binding: u8, reliability: Reliability) -> u8 {
-        let place = binding % Streams::RELIABLE;
-        match reliability {
-            Reliability::Reliable => place,
-            Reliability::BestEffort => HOST_RELIABLE_MAX + place,
-        }
     }
 
     /// Records that ticks up to `upto` will not be assigned by a later process. Before the first
@@ -234,6 +246,28 @@ impl Streams {
         self.of(pubend).map(|stream| stream.passed.max(self.closed))
     }
 
+    /// For an event of a kind whose publisher may have had earlier ones of its topic in streams of
+    /// other kinds: the last event of each of these.
+    pub(crate) fn last_before(&self, binding: u8, kind: StreamKind) -> PredecessorsBuf {
+        let stream = self.bound_to(binding, kind);
+        let others = StreamKind::RELIABLE.map(|other| self.bound_to(binding, other));
+        let last = others.into_iter().filter(|pubend| *pubend != stream).filter_map(|pubend| self.last_event(pubend));
+        last.collect()
+    }
+
+    /// The last event of a stream in this process, whether or not it has passed; `None` if there
+    /// was none.
+    pub(crate) fn last_event(&self, pubend: PubendId) -> Option<EventId> {
+        let stream = self.of(pubend)?;
+        let tick = if stream.waiting > 0 { stream.assigned } else { stream.told };
+        (tick > stream.began).then_some(EventId { pubend, tick })
+    }
+
+    /// Whether an event of a stream, or one before it, still waits for its pass.
+    pub(crate) fn is_waiting(&self, id: EventId) -> bool {
+        self.of(id.pubend).is_some_and(|stream| stream.waiting > 0 && stream.passed < id.tick)
+    }
+
     /// For each stream, the tick of its last event: after it, there was none up to its position.
     pub fn last_events(&self) -> [Tick; Streams::COUNT] {
         core::array::from_fn(|index| self.each[index].told)
@@ -255,15 +289,20 @@ impl Streams {
         (0..).zip(&self.each).map(|(index, stream)| (self.host.pubend(index), self.shown(stream)))
     }
 
-    /// The last tick of each reliable stream that an event was assigned, or that none will be
-    /// assigned.
-    pub fn assigned(&self) -> [Tick; Streams::RELIABLE as usize] {
-        core::array::from_fn(|index| self.each[index].assigned)
+    /// The reliable streams, by their places.
+    fn reliable(&self, of: impl Fn(&Stream) -> Tick) -> [Tick; Streams::RELIABLE as usize] {
+        core::array::from_fn(|place| of(&self.each[usize::from(self.host.reliable(place as u8).index())]))
     }
 
-    /// The last tick of each reliable stream that has been passed.
+    /// The last tick of each reliable stream that an event was assigned, or that none will be
+    /// assigned; by their places.
+    pub fn assigned(&self) -> [Tick; Streams::RELIABLE as usize] {
+        self.reliable(|stream| stream.assigned)
+    }
+
+    /// The last tick of each reliable stream that has been passed, by their places.
     pub fn positions(&self) -> [Tick; Streams::RELIABLE as usize] {
-        core::array::from_fn(|index| self.shown(&self.each[index]))
+        self.reliable(|stream| self.shown(stream))
     }
 
     /// The last tick of the stream that is ahead of all others.
@@ -281,9 +320,9 @@ impl Streams {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use whimbrel_event::Reliability::{self, BestEffort, Reliable};
 
-    use Reliability::{BestEffort, Reliable};
+    use super::*;
 
     fn at(nanos: u64) -> Time {
         Time::from_nanos(nanos)
@@ -296,9 +335,9 @@ mod tests {
         id
     }
 
-    /// The positions of the reliable streams.
+    /// The positions of the ordinary reliable streams.
     fn positions(streams: &Streams) -> Vec<u64> {
-        streams.pubends().map(|(_, tick)| tick.0).take(usize::from(Streams::RELIABLE)).collect()
+        streams.pubends().map(|(_, tick)| tick.0).take(usize::from(Streams::FIRST)).collect()
     }
 
     #[test]
@@ -323,6 +362,24 @@ mod tests {
         let mut streams = Streams::new(3, Tick(0));
         let indices = bound.iter().map(|binding| event(&mut streams, *binding, BestEffort, 50).pubend.index());
         assert_eq!(indices.collect::<Vec<_>>(), [4, 5, 6, 7, 4, 5, 6, 7]);
+        let indices = |kind: StreamKind| [0, 1, 2, 3].map(|binding| streams.bound_to(binding, kind).index());
+        assert_eq!(indices(StreamKind::Deadline(Reliable)), [8, 9, 8, 9]);
+        assert_eq!(indices(StreamKind::DeadlineVolatile), [10, 11, 10, 11], "no event there waits for the disk");
+        assert_eq!(indices(StreamKind::Deadline(BestEffort)), [12, 13, 14, 15]);
+    }
+
+    #[test]
+    fn positions_of_reliable_streams_are_by_their_places() {
+        let mut streams = Streams::new(3, Tick(7));
+        let ids = StreamKind::RELIABLE.map(|kind| {
+            let id = streams.assign(1, kind, at(50));
+            streams.passed(id);
+            id
+        });
+        let places = ids.map(|id| id.pubend.reliable_place());
+        assert_eq!(places, [Some(1), Some(5), Some(7)]);
+        assert_eq!(streams.positions(), [7, 50, 7, 7, 7, 50, 7, 50].map(Tick));
+        assert_eq!(streams.assigned(), streams.positions());
     }
 
     #[test]
@@ -353,14 +410,12 @@ mod tests {
     fn positions_are_known_of_hosted_streams_only() {
         let mut streams = Streams::new(3, Tick(7));
         let id = event(&mut streams, 0, BestEffort, 50);
-        let others = [streams.host().pubend(8), Streams::new(4, Tick(7)).host().pubend(0)];
+        let other = Streams::new(4, Tick(7)).host().pubend(0);
         assert_eq!(streams.position(id.pubend), Some(Tick(50)));
         assert_eq!(streams.position(streams.host().pubend(0)), Some(Tick(7)));
-        for other in others {
-            assert_eq!([streams.position(other), streams.closed(other), streams.began(other)], [None; 3]);
-            assert_eq!(streams.waiting(other), 0);
-        }
-        assert_eq!(streams.pubends().count(), 8);
+        assert_eq!([streams.position(other), streams.closed(other), streams.began(other)], [None; 3]);
+        assert_eq!(streams.waiting(other), 0);
+        assert_eq!(streams.pubends().count(), 16);
     }
 
     #[test]

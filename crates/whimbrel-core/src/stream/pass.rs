@@ -13,7 +13,8 @@ use crate::route::{RouteAt, Target, TargetKind, TopicInterest};
 use crate::session::{Publication, Sessions};
 use crate::shared::Groups;
 use crate::store::Disk;
-use crate::stream::accept::hold_if_ahead;
+use crate::stream::StreamKind;
+use crate::stream::holding::hold_if_ahead;
 
 impl Broker {
     /// Accepts and passes an event that needs nothing special, as most do: [`Broker::publish`]
@@ -24,16 +25,18 @@ impl Broker {
         let session = self.sessions.get(self.sessions.of(link));
         let may_be_logged = event.reliability == Reliability::Reliable && self.store.disk != Disk::None;
         let has_moved = event.reliability == Reliability::Reliable && session.memory.roam.is_some();
+        let kind = StreamKind::Ordinary(event.reliability);
+        let may_follow_other_kind = !session.kinds.has(self.sessions.kinds_epoch, kind);
         let waits = session.in_line() > 0 || self.streams.is_awaited() || has_moved;
         let is_too_large = self.overlay.is_open() && event.packed_len() > EVENT_BYTES_MAX;
         let is_special = retain || number.is_some() || event.qos == Qos::ExactlyOnce;
-        if is_special || waits || is_too_large || !self.has_plain_way {
+        if is_special || waits || may_follow_other_kind || is_too_large || !self.has_plain_way {
             return false;
         }
         let (publisher, binding) = (session.publisher, session.binding);
         let Broker { sessions, router, streams, serial, cache, .. } = self;
         let Some(targets) = router.plain_targets(event.topic, may_be_logged) else { return false };
-        let Some((id, after)) = streams.own.assign_passing(binding, event.reliability, now) else { return false };
+        let Some((id, after)) = streams.own.assign_passing(binding, kind, now) else { return false };
         sessions.stats.events_plain += 1;
         sessions.stats.record_accepted(event);
         *serial += 1;

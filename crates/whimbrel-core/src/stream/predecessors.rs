@@ -3,13 +3,15 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, PubendId, Tick, Time};
+use whimbrel_event::{EventId, PredecessorsBuf, PubendId, Tick, Time};
 use whimbrel_wire::{Nack, Range};
 
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::Due;
+use crate::session::Sessions;
 use crate::store::DurableNo;
+use crate::stream::{StreamKind, Streams};
 
 /// The longest time that a stream waits for a predecessor.
 pub const PREDECESSOR_MAX: Duration = Duration::from_secs(5);
@@ -40,7 +42,7 @@ impl Broker {
             let is_passed = at <= remote.knowledge.base();
             let before: Vec<EventId> = before.iter().filter(|after| !is_passed && after.pubend != pubend).collect();
             let stalled = self.streams.stalled.get(&pubend).copied().filter(|stalled| stalled.at == at);
-            let missing: Vec<EventId> = before.into_iter().filter(|after| self.lacks(*after)).collect();
+            let missing: Vec<EventId> = before.into_iter().filter(|after| self.streams.lacks(*after)).collect();
             if !self.overlay.is_open() {
                 return None;
             }
@@ -67,11 +69,6 @@ impl Broker {
             self.streams.stalled.insert(pubend, Stalled { at, after, until });
             return Some(at);
         }
-    }
-
-    /// Whether an event, or the silence in its place, is still to come.
-    pub(crate) fn lacks(&self, id: EventId) -> bool {
-        self.streams.followed(id.pubend).is_some_and(|passed| passed < id.tick)
     }
 
     /// Asks for everything unknown of another broker's stream up to an event, without waiting for
@@ -128,7 +125,20 @@ impl Broker {
     fn must_still_wait(&self, now: Time, stalled: &Stalled) -> bool {
         let host = stalled.after.pubend.host();
         let may_come = self.overlay.may_come_from(now, host) && !self.streams.has_ended(host);
-        self.lacks(stalled.after) && stalled.until > now && may_come
+        self.streams.lacks(stalled.after) && stalled.until > now && may_come
+    }
+}
+
+/// The events that have to be delivered before a publisher's next one in a kind of streams: its
+/// last ones at other brokers, and in streams of other kinds if its topic may have been there.
+pub(super) fn events_before(sessions: &mut Sessions, own: &Streams, from: u32, kind: StreamKind) -> PredecessorsBuf {
+    let here = sessions.record_kind(from, kind).map(|binding| own.last_before(binding, kind));
+    let place = sessions.get(from).memory.roam.as_deref().filter(|_| kind.is_reliable());
+    match (here, place) {
+        (None, None) => PredecessorsBuf::new(),
+        (None, Some(place)) => place.after.clone(),
+        (Some(here), None) => here,
+        (Some(here), Some(place)) => here.merged(&place.after),
     }
 }
 

@@ -113,13 +113,13 @@ impl Broker {
                     self.overlay.stats.events_unwanted += u64::from(!matched);
                 }
                 Passed::Lost { after, upto } => {
-                    self.moved(pubend, upto);
+                    self.streams.record_passed(pubend, upto);
                     let remote = self.streams.remote(pubend).expect("the stream is known");
                     remote.spoke = upto;
                     remote.lost.add(after, upto);
                     self.pass_gap(now, pubend, (after, upto), GapReason::Lost, out);
                 }
-                Passed::Silence { upto, .. } => self.moved(pubend, upto),
+                Passed::Silence { upto, .. } => self.streams.record_passed(pubend, upto),
             }
         }
         if self.streams.is_awaited() {
@@ -152,15 +152,6 @@ impl Broker {
             if let Some(cursor) = self.router.cursor_of(index, filter) {
                 self.cursors.get_mut(cursor).ahead.advance(pubend, begin);
             }
-        }
-    }
-
-    fn moved(&mut self, pubend: PubendId, upto: Tick) {
-        let remote = self.streams.remote(pubend).expect("the stream is known");
-        remote.passed = upto;
-        // Lost events are not retained.
-        if remote.retained.first().is_some_and(|first| *first <= upto) {
-            remote.retained = remote.retained.split_off(&Tick(upto.0 + 1));
         }
     }
 

@@ -1,15 +1,15 @@
 //! All streams that a broker passes on: its own, and those of other brokers, as far as it is told
 //! of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use whimbrel_event::{
-    CheckpointToken, Deployment, EventId, HostId, PredecessorsBuf, PubendId, Reliability, Tick, Time,
-};
+use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Tick, Time};
 
 use super::ended_hosts::{EndedHosts, drop_named};
+use super::kind::DeadlineStreams;
+use super::remote_stream::RemoteStream;
 use super::stream_set::StreamSet;
-use super::{Consolidated, Knowledge, Streams};
+use super::{StreamKind, Streams};
 use crate::cursor::{Gap, GapReason, Positions};
 use crate::store::LostParts;
 use crate::stream::Stalled;
@@ -22,63 +22,12 @@ pub const HOSTS_MAX: usize = CheckpointToken::HOSTS_MAX - 2;
 /// Ended hosts that are still followed as far as they were, so that their cached events are found.
 pub const ENDED_MAX: usize = 16;
 
-/// A stream of another broker.
-#[derive(Debug)]
-pub(crate) struct RemoteStream {
-    pub(crate) pubend: PubendId,
-    pub(crate) birth: Tick,
-    /// The tick up to which the consolidated stream has passed it.
-    pub(crate) passed: Tick,
-    /// The last passed tick that was not silent: an event, a lost tick, or the begin of the stream
-    /// here.
-    pub(crate) spoke: Tick,
-    /// Knowledge beyond that.
-    pub(crate) knowledge: Knowledge<Consolidated>,
-    /// Events known beyond that which become retained messages.
-    pub(crate) retained: BTreeSet<Tick>,
-    /// Events known beyond that which name predecessors in other streams.
-    pub(crate) predecessors: BTreeMap<Tick, PredecessorsBuf>,
-    /// The latest version of the own interest that its host has reported to be in force; 0: none.
-    pub(crate) told: u64,
-    /// The tick after which that version is in force.
-    pub(crate) since: Tick,
-    /// The stream is followed with this version of the own interest, or a later one.
-    pub(crate) least: u64,
-    /// Nothing passes until the tick is known from which on it is followed.
-    pub(crate) is_held: bool,
-    /// The lost parts of the passed ticks.
-    pub(crate) lost: LostParts,
-    /// After the first of these ticks up to the second it had no event at all, by its host's last
-    /// report.
-    still: (Tick, Tick),
-}
-
-impl RemoteStream {
-    /// Records its host's report that there was no event after `from` up to `to`. An earlier report
-    /// that touches this range stays valid.
-    pub(crate) fn record_still(&mut self, (from, to): (Tick, Tick)) {
-        if from < to && to > self.still.1 {
-            let from = if from <= self.still.1 { from.min(self.still.0) } else { from };
-            self.still = (from, to);
-        }
-    }
-
-    /// A gap without the ranges at its begin and its end that are known to have had no event;
-    /// `None`: nothing is left.
-    fn without_still(&self, gap: Gap) -> Option<Gap> {
-        let (begin, end) = self.still;
-        let is_within = |tick: Tick| begin <= tick && tick <= end;
-        let from = if is_within(gap.from) { end } else { gap.from };
-        let to = if is_within(gap.to) { begin } else { gap.to };
-        (from < to).then_some(Gap { from, to, ..gap })
-    }
-}
-
 /// A broker with streams that are known here.
 #[derive(Clone, Debug)]
 struct Host {
+    /// The numbers of its streams, as in [`CheckpointToken::cover`].
     reliable: u8,
-    best_effort: u8,
+    further: u8,
     /// Its name, if that was told.
     name: Box<str>,
     /// Another host has taken over its name.
@@ -115,6 +64,8 @@ pub(crate) struct Sources {
     pub(crate) early: Vec<u32>,
     /// Those waiting events are being accepted.
     pub(crate) is_accepting: bool,
+    /// Whether events of topics with a deadline go to streams of their class.
+    pub(crate) deadlines: DeadlineStreams,
 }
 
 impl Sources {
@@ -147,6 +98,7 @@ impl Sources {
             stalled: BTreeMap::new(),
             early: Vec::new(),
             is_accepting: false,
+            deadlines: DeadlineStreams::USED,
         }
     }
 
@@ -156,18 +108,17 @@ impl Sources {
     }
 
     /// Assigns an id to the next event of a publisher with a binding.
-    pub(crate) fn assign(&mut self, binding: u8, reliability: Reliability, now: Time) -> EventId {
+    pub(crate) fn assign(&mut self, binding: u8, kind: StreamKind, now: Time) -> EventId {
         #[cfg(test)]
         if let Some(held) = self.held.take() {
             return held;
         }
-        self.own.assign(binding, reliability, now)
+        self.own.assign(binding, kind, now)
     }
 
-    /// The index of an own reliable pubend; only these are logged.
+    /// The place of an own reliable pubend among these; only these are logged.
     pub(crate) fn own_reliable(&self, pubend: PubendId) -> Option<usize> {
-        let index = usize::from(pubend.index());
-        (pubend.host() == self.logged().host() && index < usize::from(Streams::RELIABLE)).then_some(index)
+        pubend.reliable_place().filter(|_| pubend.host() == self.logged().host()).map(usize::from)
     }
 
     /// The own streams whose reliable ones are logged.
@@ -184,42 +135,34 @@ impl Sources {
         self.stream_set = None;
     }
 
-    /// Adds another broker's streams, which began at `birth`; `false` if the host is known, or a
-    /// bound is reached.
-    pub(crate) fn add_host(
-        &mut self,
-        id: HostId,
-        (reliable, best_effort): (u8, u8),
-        birth: Tick,
-        is_held: bool,
-    ) -> bool {
-        let known = id == self.own.host() || self.hosts.contains_key(&id);
-        let pubends = usize::from(reliable) + usize::from(best_effort);
-        let room = CheckpointToken::PUBENDS_MAX - 2 * usize::from(Streams::RELIABLE + Streams::BEST_EFFORT);
-        if known || self.hosts.len() >= HOSTS_MAX || self.remotes.len() + pubends > room {
+    /// Adds another broker's streams, which began at `birth`; of a host that is known, those that
+    /// it did not have before. `false` if there are none, or a bound is reached.
+    pub(crate) fn add_host(&mut self, id: HostId, (reliable, further): (u8, u8), birth: Tick, is_held: bool) -> bool {
+        let known = self.hosts.get(&id);
+        let is_full = known.is_none() && self.hosts.len() >= HOSTS_MAX;
+        let mut token = CheckpointToken::new(Deployment::named(""), birth);
+        token.cover(id, reliable, further).expect("one host fits into a token");
+        let room = CheckpointToken::PUBENDS_MAX - 2 * Streams::COUNT;
+        if id == self.own.host() || is_full || self.remotes.len() + token.pubends().count() > room {
             return false;
         }
-        self.hosts.insert(id, Host { reliable, best_effort, name: "".into(), has_ended: false });
-        let mut token = CheckpointToken::new(Deployment::named(""), birth);
-        token.cover(id, reliable, best_effort).expect("one host fits into a token");
-        let of_host = token.pubends().map(|(pubend, _)| pubend);
-        let at = self.remotes.partition_point(|remote| remote.pubend < id.pubend(0));
-        let fresh = of_host.map(|pubend| RemoteStream {
-            pubend,
-            birth,
-            passed: birth,
-            spoke: birth,
-            knowledge: Knowledge::new(pubend, birth),
-            retained: BTreeSet::new(),
-            predecessors: BTreeMap::new(),
-            told: 0,
-            least: 0,
-            since: Tick(0),
-            is_held,
-            lost: LostParts::default(),
-            still: (Tick(0), Tick(0)),
-        });
-        self.remotes.splice(at..at, fresh);
+        let known_streams = self.range_of(id);
+        let is_new =
+            |pubend: &PubendId| self.remotes[known_streams.clone()].iter().all(|known| known.pubend != *pubend);
+        let fresh: Vec<PubendId> = token.pubends().map(|(pubend, _)| pubend).filter(is_new).collect();
+        if fresh.is_empty() {
+            return false;
+        }
+        // A host that is known had no event in its new streams before it was here last.
+        let passed = self.remotes[known_streams].iter().map(|known| known.passed).min();
+        let birth = passed.map_or(birth, |passed| passed.max(birth));
+        for pubend in fresh {
+            let at = self.remotes.partition_point(|remote| remote.pubend < pubend);
+            self.remotes.insert(at, RemoteStream::new(pubend, birth, is_held));
+        }
+        let fresh = Host { reliable, further, name: "".into(), has_ended: false };
+        let host = self.hosts.entry(id).or_insert(fresh);
+        (host.reliable, host.further) = (host.reliable.max(reliable), host.further.max(further));
         self.stream_set = None;
         true
     }
@@ -259,9 +202,9 @@ impl Sources {
 
     /// The identity that a followed host leaves behind if it ends.
     fn previous_identity(&self, id: HostId) -> PreviousIdentity {
-        let Host { reliable, best_effort, .. } = self.hosts[&id];
+        let Host { reliable, further, .. } = self.hosts[&id];
         let known = self.of_host(id).fold((Tick(0), Tick(0)), |at, remote| (remote.birth, at.1.max(remote.passed)));
-        PreviousIdentity { host: id, reliable, best_effort, birth: known.0, upto: known.1 }
+        PreviousIdentity { host: id, reliable, further, birth: known.0, upto: known.1 }
     }
 
     /// Records that a host has ended; `false` if it had before, or is not known.
@@ -352,7 +295,8 @@ impl Sources {
     pub(crate) fn possible(&self, gap: Gap) -> Option<Gap> {
         let at = self.remotes.binary_search_by_key(&gap.pubend, |remote| remote.pubend);
         let remote = at.ok().map(|at| &self.remotes[at]).filter(|_| gap.reason != GapReason::Assumed);
-        remote.map_or(Some(gap), |remote| remote.without_still(gap))
+        let Some(remote) = remote else { return Some(gap) };
+        remote.without_still(gap.from, gap.to).map(|(from, to)| Gap { from, to, ..gap })
     }
 
     /// The tick up to which a followed or own stream was passed.
@@ -405,6 +349,11 @@ impl Sources {
     pub(crate) fn follow_from(&mut self, host: HostId, least: u64) {
         let of_host = self.range_of(host);
         self.remotes[of_host].iter_mut().for_each(|remote| remote.least = remote.least.max(least));
+    }
+
+    /// The followed reliable streams of a host, in the order of their places.
+    pub(crate) fn reliable_of(&self, host: HostId) -> impl Iterator<Item = PubendId> {
+        self.of_host(host).map(|remote| remote.pubend).filter(|pubend| pubend.reliable_place().is_some())
     }
 
     /// The followed streams of a host.
@@ -479,11 +428,11 @@ impl Sources {
     /// A token that covers all hosts, all at `common`.
     pub(crate) fn token(&self, deployment: Deployment, common: Tick) -> CheckpointToken {
         let mut token = CheckpointToken::new(deployment, common);
-        let own = (self.own.host(), Streams::RELIABLE, Streams::BEST_EFFORT);
-        let others = self.hosts.iter().map(|(id, host)| (*id, host.reliable, host.best_effort));
-        let retired = self.retired.iter().map(|(streams, _)| (streams.host(), Streams::RELIABLE, Streams::BEST_EFFORT));
-        for (host, reliable, best_effort) in core::iter::once(own).chain(retired).chain(others) {
-            token.cover(host, reliable, best_effort).expect("hosts are bounded below what a token takes");
+        let own = (self.own.host(), Streams::FIRST, Streams::FURTHER);
+        let others = self.hosts.iter().map(|(id, host)| (*id, host.reliable, host.further));
+        let retired = self.retired.iter().map(|(streams, _)| (streams.host(), Streams::FIRST, Streams::FURTHER));
+        for (host, reliable, further) in core::iter::once(own).chain(retired).chain(others) {
+            token.cover(host, reliable, further).expect("hosts are bounded below what a token takes");
         }
         token
     }

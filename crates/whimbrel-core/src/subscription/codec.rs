@@ -6,7 +6,8 @@ use whimbrel_event::{PubendId, Qos, Tick};
 
 use super::{Durability, SubscriptionSpec};
 use crate::store::{
-    ByteReader, DurableNo, OwnTicks, put_bytes, put_selector, put_ticks, put_varint, selector_of, ticks,
+    ByteReader, DurableNo, OwnTicks, ReadTicks, ordinary_ticks, put_bytes, put_selector, put_ticks, put_varint,
+    selector_of, ticks,
 };
 
 /// Most streams of other brokers in which a former selector may count.
@@ -120,8 +121,9 @@ pub(crate) struct SubscriptionRecord<'a> {
 }
 
 impl<'a> SubscriptionRecord<'a> {
-    /// The form that is written. The first one knew of own streams only.
-    const VERSION: u8 = 2;
+    /// The form that is written. The first one knew of own streams only, the second of no streams
+    /// of the deadline class.
+    const VERSION: u8 = 3;
 
     /// Appends the version of the form, and the record.
     pub(crate) fn put_versioned(&self, out: &mut Vec<u8>) {
@@ -141,9 +143,10 @@ impl<'a> SubscriptionRecord<'a> {
     /// Reads the record of the subscription with that text, in any form; `None` if it is not valid.
     pub(crate) fn read_versioned(value: &'a [u8], text: &str) -> Option<Self> {
         let bytes = &mut ByteReader(value);
-        let has_remote = match bytes.u8()? {
-            1 => false,
-            Self::VERSION => true,
+        let (has_remote, ticks): (bool, ReadTicks) = match bytes.u8()? {
+            1 => (false, ordinary_ticks),
+            2 => (true, ordinary_ticks),
+            Self::VERSION => (true, ticks),
             _ => return None,
         };
         let number = bytes.varint()?.checked_sub(1).map(u32::try_from).transpose().ok()?.map(DurableNo);
@@ -283,7 +286,17 @@ mod tests {
         }
     }
 
-    /// The bytes are those that whimbrel wrote before the options had a struct of their own.
+    /// The bytes are those that whimbrel wrote before there were streams of the deadline class.
+    #[test]
+    fn records_of_the_second_form_are_read() {
+        let known = b"\x02\x08\x03\x02\x3b\xac\x02\x14\0\0\0\x01\x05a = 1\x01\0\0\x28\0\0\0\x01\x01\x02";
+        let former = FormerSelector { selector: None, upto: [Tick(20); OWN], remote: vec![(PubendId(1), Tick(2))] };
+        let (number, start, selector) = (Some(DurableNo(7)), [Tick(10); OWN], Some("a = 1"));
+        let record = SubscriptionRecord { number, spec: spec(), start, selector, old: vec![former] };
+        assert_eq!(SubscriptionRecord::read_versioned(known, "t"), Some(record));
+    }
+
+    /// The options are written as before they had a struct of their own.
     #[test]
     fn a_record_has_the_bytes_that_installations_have_on_disk() {
         let former = FormerSelector { selector: None, upto: [Tick(20); OWN], remote: vec![(PubendId(1), Tick(2))] };
@@ -291,7 +304,8 @@ mod tests {
         let record = SubscriptionRecord { number, spec: spec(), start, selector, old: vec![former] };
         let mut bytes = Vec::new();
         record.put_versioned(&mut bytes);
-        let known = b"\x02\x08\x03\x02\x3b\xac\x02\x14\0\0\0\x01\x05a = 1\x01\0\0\x28\0\0\0\x01\x01\x02";
+        let known =
+            b"\x03\x08\x03\x02\x3b\xac\x02\x14\0\0\0\0\0\0\0\x01\x05a = 1\x01\0\0\x28\0\0\0\0\0\0\0\x01\x01\x02";
         assert_eq!(bytes, known);
     }
 

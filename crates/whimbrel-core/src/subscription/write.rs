@@ -228,7 +228,7 @@ impl Broker {
             old.push(FormerSelector { selector, upto, remote: Vec::new() });
         }
         let stands = || self.record_start(index, known.map(|known| known.cursor), asked, assigned);
-        let (start, is_new) = (durable.map_or_else(stands, |durable| durable.start), durable.is_none());
+        let (start, is_new) = (durable.map_or_else(stands, |durable| durable.start.all()), durable.is_none());
         let number = durable.map(|durable| durable.number).or_else(|| so_far.number(asked.filter));
         let number = match (is_durable, number) {
             (false, _) => None,

@@ -47,7 +47,7 @@ fn what_came_after_a_copy_is_a_gap_also_if_the_client_comes_back_later() {
     assert_eq!(world.rig.attach(SUB, "subscriber", KEPT), Told::Attached { present: false });
     let all = told(&mut world);
     assert_eq!(all[..3], ["before", "lost", "new"], "{all:?}");
-    assert_eq!(all[3..], ["lost"; 3], "of the other streams");
+    assert_eq!(all[3..], ["lost"; 7], "of the other streams");
     world.advance(Duration::from_millis(20));
     world.crash();
     come_back(&mut world);
@@ -76,7 +76,7 @@ fn what_was_lost_is_told_also_to_who_held_nothing_when_others_went_on() {
         world.crash();
     }
     world.rig.attach(SUB, "subscriber", KEPT);
-    assert_eq!(told(&mut world), ["lost"; 4], "of each stream");
+    assert_eq!(told(&mut world), ["lost"; 8], "of each stream");
 }
 
 #[test]

@@ -5,9 +5,8 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use whimbrel_core::store::{
-    Batch, BatchNo, Disk, Fetched, LogState, Profile, Restoring, StreamName, StreamState, Write,
-};
+use whimbrel_core::Profile;
+use whimbrel_core::store::{Batch, BatchNo, Disk, Fetched, LogState, Restoring, StreamName, StreamState, Write};
 use whimbrel_core::{Broker, Input, Limits};
 use whimbrel_event::{Tick, Time};
 
@@ -84,7 +83,7 @@ impl Durable {
     }
 
     pub fn state(&self) -> LogState {
-        let mut events = [StreamState::default(); 4];
+        let mut events = [StreamState::default(); 8];
         for (index, state) in (0..).zip(&mut events) {
             let name = StreamName::Events(index);
             let get = |ticks: &BTreeMap<StreamName, Tick>| ticks.get(&name).copied().unwrap_or_default();

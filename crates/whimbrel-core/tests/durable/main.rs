@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod copied;
+mod deadlines;
 mod disk;
 mod exactly;
 mod filter;
@@ -18,11 +19,12 @@ use core::time::Duration;
 
 use common::{CLEAN, Client, Got, KEPT, Told, event, plain, will};
 use disk::Logged;
-use whimbrel_core::store::{Disk, Persistence, Profile};
+use whimbrel_core::store::Disk;
 use whimbrel_core::{
     Accepted, Durability, Filter, Input, Limits, Link, NOTICE_TOPIC, Publish, Refusal, Settlement, Start,
     SubscriptionSpec,
 };
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Qos;
 use whimbrel_selector::Selector;
 
@@ -499,7 +501,7 @@ fn a_log_that_has_failed_grants_what_is_there_and_no_change() {
 fn what_is_logged_for_nobody_is_given_up() {
     let mut world = Logged::new();
     let filter = "t/#".into();
-    world.rig.core.set_profiles(vec![Profile { filter, persistence: Persistence::Persistent }]);
+    world.rig.core.set_profiles(vec![Profile { filter, persistence: Persistence::Persistent, ..Profile::default() }]);
     world.rig.attach(PUB, "publisher", CLEAN);
     publish(&mut world, "one");
     world.settle();

@@ -198,7 +198,8 @@ fn who_was_there_and_wanted_nothing_of_what_was_given_up_early_is_told_no_gap() 
 #[test]
 fn who_held_nothing_is_told_of_what_was_not_logged() {
     let mut world = Logged::new();
-    world.profiles = vec![Profile { filter: "t/volatile".into(), persistence: Persistence::Volatile }];
+    world.profiles =
+        vec![Profile { filter: "t/volatile".into(), persistence: Persistence::Volatile, ..Profile::default() }];
     world.rig.core.set_profiles(world.profiles.clone());
     world.rig.attach(PUB, "publisher", CLEAN);
     join(&mut world, "t/a", Qos::AtLeastOnce);

@@ -614,7 +614,7 @@ fn a_restored_copy_has_its_shared_subscriptions() {
         world.rig.attach(link, &name(link), KEPT);
     }
     assert_eq!(share(&mut world, &[ONE, TWO]), once(["before"]));
-    assert_eq!(world.rig.core.stats().gaps_lost, 4, "one in each stream");
+    assert_eq!(world.rig.core.stats().gaps_lost, 8, "one in each stream");
 }
 
 #[test]

@@ -114,7 +114,11 @@ fn nothing_is_given_up_before_it_is_known_who_holds_it() {
     let mut lost = 0;
     for at in 0..120_u32 {
         let mut d = Disked::new();
-        d.rig.core.set_profiles(vec![Profile { filter: "b".into(), persistence: Persistence::Persistent }]);
+        d.rig.core.set_profiles(vec![Profile {
+            filter: "b".into(),
+            persistence: Persistence::Persistent,
+            ..Profile::default()
+        }]);
         d.rig.attach(1, "c", KEPT);
         d.sub(1, "a", Qos::AtLeastOnce);
         d.commit();

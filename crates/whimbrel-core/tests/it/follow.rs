@@ -127,12 +127,12 @@ fn the_streams_of_a_broker_that_is_gone_are_lost() {
     let got = rig.settled_events(2);
     assert_eq!(payloads(&got), names(0..2), "what has begun since is had from its birth");
     let notices: Vec<_> = got.iter().filter(|got| got.topic == NOTICE_TOPIC).collect();
-    assert_eq!(notices.len(), 8, "one for each of its streams");
+    assert_eq!(notices.len(), 16, "one for each of its streams");
     let told = |reason: &str| {
         let reason = format!(r#""reason":"{reason}""#);
         notices.iter().filter(|notice| notice.payload.contains(&reason) && !notice.named).count()
     };
-    assert_eq!((told("lost"), told("best-effort")), (4, 4), "of best effort nothing was promised");
+    assert_eq!((told("lost"), told("best-effort")), (8, 8), "of best effort nothing was promised");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn ids_alone_assume_where_the_other_streams_are() {
     let got = rig.settled_events(3);
     assert_eq!(payloads(&got), names(1..2));
     let assumed = got.iter().filter(|got| got.payload.contains(r#""reason":"assumed""#)).count();
-    assert_eq!(assumed, 7, "one for each stream that is not named");
+    assert_eq!(assumed, 15, "one for each stream that is not named");
 }
 
 #[test]
@@ -286,7 +286,7 @@ impl Two {
             broker.input(Input::Host {
                 host,
                 reliable: 4,
-                best_effort: 4,
+                further: 4,
                 birth: Tick(crate::common::START.as_nanos() - 1),
             });
             broker.core.set_buffer(vec![CacheInterest { filter: "#".into(), selector: None }]);

@@ -93,7 +93,7 @@ fn who_left_long_ago_is_copied_as_little_and_found_where_it_stood() {
     net.kill(3);
     net.advance(SECOND * 30);
     let after = copied(&net);
-    assert!(after.1 - before.1 < 400 * (after.0 - before.0 + 1), "{before:?} {after:?}");
+    assert!(after.1 - before.1 < 640 * (after.0 - before.0 + 1), "{before:?} {after:?}");
     net.kill(1);
     net.advance(SECOND * 2);
     net.publish_all(0, 9, &["7"]);

@@ -115,7 +115,7 @@ fn who_follows_a_broker_that_comes_back_without_its_disk_is_told_what_is_lost_an
     let lost = net.got(1, 1);
     assert_eq!(story(&lost), ["gap: lost"]);
     let of_streams = lost.iter().filter(|got| got.payload.contains("lost")).count();
-    assert_eq!(of_streams, 4, "one for each reliable stream");
+    assert_eq!(of_streams, 8, "one for each reliable stream");
     // Repeated reports have been heard once.
     net.advance(SECOND * 70);
     assert_eq!(story(&net.got(1, 1)), Vec::<String>::new());
@@ -294,7 +294,7 @@ fn many_ends_are_told_once_each_and_who_comes_later_is_not_told_of_them() {
         net.advance(SECOND * 3);
         told += net.got(1, 1).iter().filter(|got| got.payload.contains(r#""lost""#)).count();
     }
-    assert_eq!(told, 4 * lives, "one for each reliable stream of each");
+    assert_eq!(told, 8 * lives, "one for each reliable stream of each");
     // All of it is repeated.
     net.advance(SECOND * 70);
     assert_eq!(story(&net.got(1, 1)), Vec::<String>::new());
@@ -324,8 +324,7 @@ fn a_broker_that_is_alive_is_not_ended_by_who_says_so() {
     net.told(1, 1);
     let alive =
         net.nodes[0].core.topology(net.now).into_iter().find(|broker| &*broker.name == "b0").expect("it is there");
-    let former =
-        PreviousIdentity { host: alive.host, reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(u64::MAX) };
+    let former = PreviousIdentity { host: alive.host, reliable: 4, further: 4, birth: Tick(1), upto: Tick(u64::MAX) };
     let mut frame = Vec::new();
     Frame::PreviousIdentities(PreviousIdentities { to: net.nodes[1].core.host(), hops: 0, hosts: vec![former] })
         .encode(&mut frame);

@@ -5,6 +5,7 @@ mod coming;
 #[path = "../common/mod.rs"]
 mod common;
 mod copied;
+mod deadlines;
 #[path = "../durable/disk.rs"]
 mod disk;
 mod doubt;
@@ -274,7 +275,7 @@ fn later_state() -> Vec<u8> {
         sequence: 1,
         name: "later",
         reliable: 1,
-        best_effort: 1,
+        further: 1,
         birth: whimbrel_event::Tick(1),
         age_ms: 0,
         addresses: Vec::new(),

@@ -84,7 +84,7 @@ fn what_is_lost_of_a_broker_that_has_come_while_a_client_was_away_is_told() {
     let wire = net.join(1, 2, MILLI);
     net.advance(SECOND * 3);
     assert_eq!(net.connect(2, 9, "publisher"), Some(false));
-    let streams: Vec<String> = (0..4).map(|own| net.nodes[2].core.host().pubend(own).to_string()).collect();
+    let streams: Vec<String> = net.nodes[2].core.host().all_reliable().map(|pubend| pubend.to_string()).collect();
     // No other broker receives the next events.
     net.cut(wire);
     net.advance(MILLI * 10);
@@ -131,7 +131,7 @@ fn what_was_known_where_a_client_comes_says_nothing_of_what_it_wants_when_a_stre
     net.kill(1);
     assert_eq!(net.connect(2, 1, "sub"), Some(true));
     net.advance(SECOND);
-    let streams: Vec<String> = (0..4).map(|own| net.nodes[1].core.host().pubend(own).to_string()).collect();
+    let streams: Vec<String> = net.nodes[1].core.host().all_reliable().map(|pubend| pubend.to_string()).collect();
     net.revive(1, false);
     net.advance(SECOND * 2);
     let told = net.settled(2, 1, SECOND);

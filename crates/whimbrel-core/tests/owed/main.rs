@@ -331,7 +331,7 @@ fn a_broker_that_is_forgotten_is_owed_nothing_at_any_other_and_told_so_when_it_c
     net.advance(SECOND * 12);
     assert_eq!((kept(&net, 0), net.nodes[0].disk.keys(b'o')), (0, 1), "b1 is still owed what it wants");
     let lost = |got: &common::Got| got.topic == NOTICE_TOPIC && got.payload.contains("lost");
-    assert_eq!(net.got(1, 3).iter().filter(|got| lost(got)).count(), 4, "its streams have ended");
+    assert_eq!(net.got(1, 3).iter().filter(|got| lost(got)).count(), 8, "its streams have ended");
     // Both the broker that gives the hold and the one that received it know it after a restart.
     for node in [0, 1] {
         net.kill(node);

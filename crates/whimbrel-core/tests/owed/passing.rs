@@ -97,7 +97,7 @@ fn who_asks_while_an_answer_is_under_way_waits_for_it() {
     assert_eq!(net.payloads(2, SUB), ["one", "two", "three"]);
     assert_eq!(net.payloads(3, SUB), ["one", "three"]);
     let (log, way) = (net.stats(0), net.stats(1));
-    assert_eq!((log.reads_asked, log.events_lent), (4, 3), "one question for each of its streams");
+    assert_eq!((log.reads_asked, log.events_lent), (8, 3), "one question for each of its streams");
     assert_eq!((way.reads_merged > 0, way.events_kept), (true, 2), "once, however often it asks");
 }
 

@@ -9,7 +9,7 @@
 //! | common tick | 8 |
 //! | number of hosts | varint |
 //! | each host, in ascending order: its number, | 8 |
-//! | its reliable (upper half) and best-effort (lower half) pubends | 1 |
+//! | its pubends from index 0 on (upper half) and from index 4 on (lower half) | 1 |
 //! | number of exceptions | varint |
 //! | each exception, in ascending order: place of the host in the list * 16 + index, | varint |
 //! | common tick - position, modulo 2^64, as a signed number in zigzag | varint |
@@ -95,7 +95,7 @@ fn encode_many(token: &CheckpointToken) -> Vec<u8> {
     let mut bytes = head(MANY, token);
     for place in &places {
         bytes.extend(place.host.as_u64().to_be_bytes());
-        bytes.push(place.covered.reliable << 4 | place.covered.best_effort);
+        bytes.push(place.covered.reliable << 4 | place.covered.further);
         put_varint(&mut bytes, zigzag(token.common.0.wrapping_sub(place.most.0) as i64));
     }
     put_varint(&mut bytes, exceptions as u64);
@@ -123,7 +123,7 @@ fn encode_few(token: &CheckpointToken) -> Vec<u8> {
     let mut bytes = head(VERSION, token);
     for (host, covered) in &token.hosts {
         bytes.extend(host.as_u64().to_be_bytes());
-        bytes.push(covered.reliable << 4 | covered.best_effort);
+        bytes.push(covered.reliable << 4 | covered.further);
     }
     put_varint(&mut bytes, token.exceptions.len() as u64);
     let mut hosts = token.hosts.keys().enumerate().peekable();
@@ -187,7 +187,7 @@ fn read_host(input: &mut Reader<'_>, token: &mut CheckpointToken) -> Result<(Hos
     let number = input.u64()?;
     let [counts] = input.array()?;
     let host = HostId::new(number);
-    let covered = Covered { reliable: counts >> 4, best_effort: counts & 15 };
+    let covered = Covered { reliable: counts >> 4, further: counts & 15 };
     let ascending = token.hosts.last_key_value().is_none_or(|(last, _)| *last < host);
     if host.as_u64() != number || !covered.is_possible() || !ascending {
         return Err(InvalidToken::Malformed);

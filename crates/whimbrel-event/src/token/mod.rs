@@ -7,7 +7,7 @@ use core::fmt;
 use core::str::FromStr;
 use std::collections::BTreeMap;
 
-use crate::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
+use crate::{EventId, HOST_FURTHER_MAX, HOST_PUBENDS_MAX, HostId, KIND_PUBENDS_MAX, PubendId, Tick};
 
 /// The deployment of a token: a hash of the deployment's name. It detects a token that strayed from
 /// another system; it is no protection against a forged one.
@@ -64,39 +64,38 @@ pub struct CheckpointToken {
 /// The pubends of a host that a token covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Covered {
-    /// Number of those from index 0 on; at most [`HOST_RELIABLE_MAX`].
+    /// Number of those from index 0 on, which are reliable; at most [`KIND_PUBENDS_MAX`].
     reliable: u8,
-    /// Number of those from index [`HOST_RELIABLE_MAX`] on.
-    best_effort: u8,
+    /// Number of those from index [`KIND_PUBENDS_MAX`] on, at most [`HOST_FURTHER_MAX`]: first
+    /// those of best effort.
+    further: u8,
 }
 
 impl Covered {
-    const NOTHING: Covered = Covered { reliable: 0, best_effort: 0 };
+    const NOTHING: Covered = Covered { reliable: 0, further: 0 };
 
     /// Whether a host can have these numbers of pubends, and has any.
     fn is_possible(self) -> bool {
-        self != Covered::NOTHING
-            && self.reliable <= HOST_RELIABLE_MAX
-            && self.best_effort <= HOST_PUBENDS_MAX - HOST_RELIABLE_MAX
+        self != Covered::NOTHING && self.reliable <= KIND_PUBENDS_MAX && self.further <= HOST_FURTHER_MAX
     }
 
     fn count(self) -> usize {
-        usize::from(self.reliable) + usize::from(self.best_effort)
+        usize::from(self.reliable) + usize::from(self.further)
     }
 
     fn indices(self) -> impl Iterator<Item = u8> {
-        (0..self.reliable).chain(HOST_RELIABLE_MAX..HOST_RELIABLE_MAX + self.best_effort)
+        (0..self.reliable).chain(KIND_PUBENDS_MAX..KIND_PUBENDS_MAX + self.further)
     }
 
     fn contains(self, index: u8) -> bool {
-        index < self.reliable || (HOST_RELIABLE_MAX..HOST_RELIABLE_MAX + self.best_effort).contains(&index)
+        index < self.reliable || (KIND_PUBENDS_MAX..KIND_PUBENDS_MAX + self.further).contains(&index)
     }
 
     /// The least set that covers these and that index.
     fn with(self, index: u8) -> Covered {
-        match index.checked_sub(HOST_RELIABLE_MAX) {
+        match index.checked_sub(KIND_PUBENDS_MAX) {
             None => Covered { reliable: self.reliable.max(index + 1), ..self },
-            Some(beyond) => Covered { best_effort: self.best_effort.max(beyond + 1), ..self },
+            Some(beyond) => Covered { further: self.further.max(beyond + 1), ..self },
         }
     }
 }
@@ -104,8 +103,8 @@ impl Covered {
 impl CheckpointToken {
     /// Most hosts that a token covers.
     pub const HOSTS_MAX: usize = 1_536;
-    /// Most pubends that a token covers: eight of each host.
-    pub const PUBENDS_MAX: usize = 8 * CheckpointToken::HOSTS_MAX;
+    /// Most pubends that a token covers: all of each host.
+    pub const PUBENDS_MAX: usize = HOST_PUBENDS_MAX as usize * CheckpointToken::HOSTS_MAX;
     /// Most streams with another position than most of their host's, in the text of a token with
     /// more than 1,024 hosts or 3,072 pubends, so that it prints within
     /// [`CheckpointToken::TEXT_MAX`]. If there are more, some hosts are written as if all of their
@@ -119,18 +118,19 @@ impl CheckpointToken {
         CheckpointToken { deployment, common, hosts: BTreeMap::new(), pubends: 0, exceptions: BTreeMap::new() }
     }
 
-    /// Covers these numbers of reliable and best-effort pubends of a host. Those that it did not
-    /// cover before are at the common tick. A host that is covered already gets these numbers;
-    /// exceptions beyond them are dropped.
+    /// Covers the first `reliable` ordinary reliable pubends of a host, and the first `further` of
+    /// those from index [`KIND_PUBENDS_MAX`] on. Those that it did not cover before are at the
+    /// common tick. A host that is covered already gets these numbers; exceptions beyond them are
+    /// dropped.
     ///
     /// # Errors
     /// When the token covers too much already; it is unchanged then.
     ///
     /// # Panics
     /// When both counts are zero, or are more than a host can have.
-    pub fn cover(&mut self, host: HostId, reliable: u8, best_effort: u8) -> Result<(), TokenFull> {
-        let covered = Covered { reliable, best_effort };
-        assert!(covered.is_possible(), "a host cannot have {reliable} reliable and {best_effort} best-effort pubends");
+    pub fn cover(&mut self, host: HostId, reliable: u8, further: u8) -> Result<(), TokenFull> {
+        let covered = Covered { reliable, further };
+        assert!(covered.is_possible(), "a host cannot have {reliable} reliable and {further} further pubends");
         self.put(host, covered)?;
         self.exceptions.retain(|pubend, _| pubend.host() != host || covered.contains(pubend.index()));
         Ok(())
@@ -203,9 +203,9 @@ impl CheckpointToken {
         self.common
     }
 
-    /// The covered hosts in order, each with the numbers of its reliable and best-effort pubends.
+    /// The covered hosts in order, each with the numbers of [`CheckpointToken::cover`].
     pub fn hosts(&self) -> impl Iterator<Item = (HostId, u8, u8)> {
-        self.hosts.iter().map(|(&host, covered)| (host, covered.reliable, covered.best_effort))
+        self.hosts.iter().map(|(&host, covered)| (host, covered.reliable, covered.further))
     }
 
     /// The covered streams in order, each with its position.

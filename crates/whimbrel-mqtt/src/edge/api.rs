@@ -6,7 +6,7 @@ use std::sync::Arc;
 use whimbrel_access::Principal;
 use whimbrel_core::cache::Plan;
 use whimbrel_core::store::{BatchNo, Disk, Fetched};
-use whimbrel_core::{CacheInterest, Channel, Delivery, EventStep, HangUp, PeerInput, PeerLink, Unread};
+use whimbrel_core::{CacheInterest, Channel, Delivery, EventStep, HangUp, PeerInput, PeerLink, RankedProfile, Unread};
 use whimbrel_event::{AcceptedEvent, HostId, Time};
 use whimbrel_selector::Fences;
 
@@ -169,6 +169,13 @@ pub enum Input<'a> {
     Disk(Disk),
     /// The part of the log that [`crate::MqttBroker::fetch`] asked for.
     Fetched(Fetched<'a>),
+    /// A profile of topics is made or removed, at this broker and all others.
+    ChangeProfile {
+        /// The filter of the profile, which is valid.
+        filter: &'a str,
+        /// The profile; `None`: it is removed.
+        made: Option<&'a RankedProfile>,
+    },
     /// An operator ends the session of a client, which is disconnected (0x98) if it is connected.
     DropSession {
         /// The client; it need not exist.

@@ -220,6 +220,9 @@ impl MqttBroker {
             }
             Input::Fetched(fetched) => self.core_input(now, CoreInput::Fetched(fetched), out),
             Input::DropSession { client_id } => self.core_input(now, CoreInput::DropSession { client_id }, out),
+            Input::ChangeProfile { filter, made } => {
+                self.core_input(now, CoreInput::ChangeProfile { filter, made }, out);
+            }
             Input::Peer(input) => self.core_input(now, CoreInput::Peer(input), out),
             Input::Certified { conn, principal } => self.edge.certify(conn, principal),
             Input::Identified { conn, ticket, result } => self.identified(now, (conn, ticket), result, out),

@@ -38,7 +38,8 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         | Refusal::TooLargeForOthers
         | Refusal::TooManyPublishers
         | Refusal::TooManyChanges
-        | Refusal::NumberAfterRefused => ReasonCode::QUOTA_EXCEEDED,
+        | Refusal::NumberAfterRefused
+        | Refusal::OverRate => ReasonCode::QUOTA_EXCEEDED,
         Refusal::SessionUnreachable | Refusal::ConnectedAgain => ReasonCode::SERVER_UNAVAILABLE,
         Refusal::ForeignSession => ReasonCode::NOT_AUTHORIZED,
     }
@@ -69,6 +70,7 @@ pub(super) fn class_of(refusal: Refusal) -> RefusalClass {
         | Refusal::TooManySubscriptions
         | Refusal::TooManySelectors
         | Refusal::NumberAfterRefused
+        | Refusal::OverRate
         | Refusal::SessionUnreachable
         | Refusal::ConnectedAgain => RefusalClass::Passing,
         Refusal::BadFilter(_)
@@ -132,6 +134,7 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         }
         Refusal::ForeignSession => "the session of this client id belongs to somebody else",
         Refusal::ConnectedAgain => "the client id connected again",
+        Refusal::OverRate => "the topic has the events that its profile allows; QoS 1 and 2 are held back instead",
         Refusal::NumberAfterRefused => "a smaller w-seq was refused on this connection: repeat that one first",
     }
 }

@@ -1,6 +1,7 @@
 //! The broker's interface for the driver of the log.
 
-use whimbrel_core::store::{Batch, BatchNo, Fetch, Profile};
+use whimbrel_core::Profile;
+use whimbrel_core::store::{Batch, BatchNo, Fetch};
 use whimbrel_event::Time;
 
 use super::MqttBroker;
@@ -34,7 +35,7 @@ impl MqttBroker {
         self.core.is_congested()
     }
 
-    /// Sets the topics that are logged.
+    /// Sets the profiles of topics that the configuration has.
     ///
     /// # Panics
     /// When a profile has no topic filter.

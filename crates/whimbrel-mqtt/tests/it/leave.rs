@@ -4,7 +4,8 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_core::store::{BatchNo, LogState, Persistence, Profile, Restoring};
+use whimbrel_core::store::{BatchNo, LogState, Restoring};
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::frame;
 use whimbrel_mqtt::{ANSWERS_WITHIN, Config, ConnId, Input, MqttBroker, Origin, Output, Reason};
@@ -77,7 +78,11 @@ impl World {
         let restored = MqttBroker::restored(config, 1, START, Restoring::default(), &LogState::default());
         let broker = restored.expect("an empty log makes sense");
         let mut world = World { broker, said: Said::default(), now: START, taken: BatchNo(0) };
-        world.broker.set_profiles(vec![Profile { filter: "logged".into(), persistence: Persistence::Persistent }]);
+        world.broker.set_profiles(vec![Profile {
+            filter: "logged".into(),
+            persistence: Persistence::Persistent,
+            ..Profile::default()
+        }]);
         world.commit();
         for client in 0..clients {
             world.handle(Input::Opened { conn: ConnId(client), origin: Origin::Tcp });

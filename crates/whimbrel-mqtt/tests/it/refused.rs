@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use whimbrel_access::{Action, Actions, Principal, Rule, Rules};
-use whimbrel_core::store::{BatchNo, Disk, LogState, Persistence, Profile, Restoring};
+use whimbrel_core::store::{BatchNo, Disk, LogState, Restoring};
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_core::{READ_OUT_MAX, Unread};
 use whimbrel_event::Time;
 use whimbrel_mqtt::codec::Version::{V4, V5};
@@ -103,7 +104,11 @@ impl World {
         let restored = MqttBroker::restored(config, 1, START, Restoring::default(), &LogState::default());
         let broker = restored.expect("an empty log makes sense");
         let mut world = World { broker, said: Said::default(), now: START, taken: BatchNo(0) };
-        world.broker.set_profiles(vec![Profile { filter: "logged".into(), persistence: Persistence::Persistent }]);
+        world.broker.set_profiles(vec![Profile {
+            filter: "logged".into(),
+            persistence: Persistence::Persistent,
+            ..Profile::default()
+        }]);
         world.commit();
         world.connect(ConnId(0), version);
         world.commit();

@@ -58,7 +58,7 @@ impl Net {
             name: &self.config.name,
             time: now.as_nanos(),
             reliable: self.identity.reliable,
-            best_effort: self.identity.best_effort,
+            further: self.identity.further,
             birth: self.identity.birth,
             version: beginning(&self.config.version),
         })

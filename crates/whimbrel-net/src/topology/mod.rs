@@ -232,6 +232,11 @@ impl Topology {
         self.states().map(|state| (state.host, state.incarnation, state.sequence))
     }
 
+    /// Whether a broker knows the pubends of the deadline class, as its link state tells.
+    pub fn knows_deadlines(&self, host: HostId) -> bool {
+        self.get(host).is_some_and(|state| state.protocol.knows_deadlines())
+    }
+
     /// The number of brokers.
     pub fn len(&self) -> usize {
         self.entries.len()

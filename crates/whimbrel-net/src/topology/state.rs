@@ -27,10 +27,10 @@ pub struct LinkState {
     pub sequence: u64,
     /// The name in its certificate: 1 to [`TEXT_MAX`] bytes, different for each broker.
     pub name: Box<str>,
-    /// Number of its reliable streams.
+    /// Number of its streams from index 0 on.
     pub reliable: u8,
-    /// Number of its best-effort streams.
-    pub best_effort: u8,
+    /// Number of its further streams, see [`whimbrel_wire::Hello`].
+    pub further: u8,
     /// First tick of its streams.
     pub birth: Tick,
     /// Addresses for connections of other brokers: at most [`ADDRESSES_MAX`] of at most
@@ -105,7 +105,7 @@ impl LinkState {
             sequence: frame.sequence,
             name: frame.name.into(),
             reliable: frame.reliable,
-            best_effort: frame.best_effort,
+            further: frame.further,
             birth: frame.birth,
             addresses: frame.addresses.iter().map(|address| Box::from(*address)).collect(),
             neighbours: frame.neighbours.iter().map(neighbour).collect(),
@@ -125,7 +125,7 @@ impl LinkState {
             sequence: self.sequence,
             name: &self.name,
             reliable: self.reliable,
-            best_effort: self.best_effort,
+            further: self.further,
             birth: self.birth,
             age_ms: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
             addresses: self.addresses.iter().map(|address| &**address).collect(),

@@ -41,7 +41,7 @@ fn hello() -> Hello<'static> {
         name: "stranger",
         time: START.as_nanos(),
         reliable: 1,
-        best_effort: 1,
+        further: 1,
         birth: Tick(START.as_nanos()),
         version: "",
     }
@@ -109,7 +109,7 @@ fn link_state(host: HostId, incarnation: u64, name: &str) -> LinkStateFrame<'_> 
         sequence: 1,
         name,
         reliable: 1,
-        best_effort: 1,
+        further: 1,
         birth: Tick(1),
         age_ms: 0,
         addresses: Vec::new(),

@@ -24,7 +24,7 @@ pub fn state(number: u64, incarnation: u64, sequence: u64, neighbours: Vec<Neigh
         sequence,
         name: format!("b{number}").into(),
         reliable: 1,
-        best_effort: 1,
+        further: 1,
         birth: Tick(1),
         addresses: vec!["a:1".into()],
         neighbours,

@@ -17,6 +17,7 @@ mod status;
 pub(crate) use status::lost;
 mod streams;
 mod system;
+mod topics;
 mod trace;
 
 use std::sync::Arc;

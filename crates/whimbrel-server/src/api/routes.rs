@@ -12,9 +12,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use super::access::{Action, Authorizer, Gate, check};
 use super::answers::{
     Draining, Dropped, Forgotten, History, Interests, Kicked, Reloaded, Sessions, Shown, Status, Streams, System, Told,
-    Topology, Trace, Traced, WhoAmI,
+    TopicMade, TopicProfiles, TopicRemoved, Topology, Trace, Traced, WhoAmI,
 };
-use super::{Shared, backup, history, openapi, orders, overlay, refuse, sessions, status, streams, system, trace};
+use super::{
+    Shared, backup, history, openapi, orders, overlay, refuse, sessions, status, streams, system, topics, trace,
+};
 
 /// Path of the API.
 pub const PREFIX: &str = "/api/v1";
@@ -159,6 +161,44 @@ pub(super) const ROUTES: &[Route] = &[
         fields: &[],
         gives: json::<Streams>(),
         handler: || get(streams::list),
+    },
+    Route {
+        verb: Verb::Get,
+        path: "/topics",
+        action: Some(Action::Observe),
+        by: By::Itself,
+        summary: "The profiles of topics in the order in which they count, and brokers whose configurations have others.",
+        fields: &[AFTER, LIMIT],
+        gives: json::<TopicProfiles>(),
+        handler: || get(topics::list),
+    },
+    Route {
+        verb: Verb::Post,
+        path: "/topics/{filter}",
+        action: Some(Action::Administer),
+        by: By::Itself,
+        summary: "Makes a profile of topics at all brokers, in place of one with the same filter; what is not named has its default.",
+        fields: &[
+            ("rank", true, "of those that match a topic the least counts; 0 unless given"),
+            ("persistence", false, "`auto`, `persistent` or `volatile`"),
+            ("reliability", false, "`reliable` or `best-effort`"),
+            ("deadline", false, "such as `50 ms`"),
+            ("rate", false, "`NUMBER/s` or `SIZE/s`, for each topic"),
+            ("importance", true, "1 to 10"),
+            ("expiry", false, "such as `10 s`"),
+        ],
+        gives: json::<TopicMade>(),
+        handler: || post(topics::make),
+    },
+    Route {
+        verb: Verb::Delete,
+        path: "/topics/{filter}",
+        action: Some(Action::Administer),
+        by: By::Itself,
+        summary: "Removes a profile of topics that was made, at all brokers.",
+        fields: &[],
+        gives: json::<TopicRemoved>(),
+        handler: || delete(topics::remove),
     },
     Route {
         verb: Verb::Get,

@@ -9,7 +9,7 @@ use miette::NamedSource;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use whimbrel_core::store::Profile;
+use whimbrel_core::Profile;
 use whimbrel_selector::{FenceError, Fences, FencesBuilder};
 
 use super::partition::{self, Division};

@@ -14,7 +14,7 @@ pub mod proxy;
 pub mod schema;
 mod settings;
 mod source;
-mod topic;
+pub(crate) mod topic;
 pub mod value;
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub use certificate::Certificate;
 pub use problem::{Place, Problem};
 use settings::Settings;
 pub use settings::{Given, Override};
-use whimbrel_core::store::Profile;
+use whimbrel_core::Profile;
 use whimbrel_event::Deployment;
 use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
@@ -189,7 +189,7 @@ pub struct Config {
     pub fences: fence::Sources,
     /// The cache for semi-durable subscriptions.
     pub division: partition::Division,
-    /// Which topics are logged.
+    /// Profiles of topics, in the order in which they count.
     pub topics: Vec<Profile>,
     /// The data directory; without one everything lives as long as the process.
     pub data: Option<Opening>,

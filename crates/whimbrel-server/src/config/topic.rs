@@ -1,27 +1,39 @@
-//! `[[topic]]`: settings for the topics that match a filter.
+//! `[[topic]]`: settings for the topics that match a filter. Profiles that are made over the API
+//! have the same keys and values.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use miette::NamedSource;
 use toml::Spanned;
 use toml::de::DeValue;
-use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_core::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile};
+use whimbrel_event::{IMPORTANCE_MAX, Reliability};
 
 use super::problem::{Place, Problem};
 use super::settings::Settings;
 use super::source::{Faults, Source};
 use super::value::{Kind, Value};
 
-/// Profiles at most: each new topic is compared with them until one matches.
-const PROFILES_MAX: usize = 1024;
+/// The longest expiry of a profile, ms: that of MQTT, 136 years.
+const EXPIRY_MAX_MS: u64 = u32::MAX as u64 * 1_000;
 
-const PERSISTENCE: Kind = Kind::Choice(&["auto", "persistent", "volatile"]);
+/// The keys of a profile beside its filter, with their values.
+pub(crate) const KEYS: [(&str, Kind); 6] = [
+    ("persistence", Kind::Choice(&["auto", "persistent", "volatile"])),
+    ("reliability", Kind::Choice(&["reliable", "best-effort"])),
+    ("deadline", Kind::Duration(1, DEADLINE_MAX.as_millis() as u64)),
+    ("rate", Kind::Rate),
+    ("importance", Kind::Count(1, IMPORTANCE_MAX as u64)),
+    ("expiry", Kind::Duration(1, EXPIRY_MAX_MS)),
+];
 
-const TOPIC: &str =
-    "write [[topic]] with `filter`, a topic filter, and `persistence`: \"auto\", \"persistent\" or \"volatile\"";
+const TOPIC: &str = "write [[topic]] with `filter`, a topic filter, and some of `persistence` (\"auto\", \"persistent\" or \
+                     \"volatile\"), `reliability` (\"reliable\" or \"best-effort\"), `deadline` (\"50 ms\"), `rate` (\"100/s\" or \
+                     \"64 KiB/s\"), `importance` (1 to 10) and `expiry` (\"10 s\")";
 
 /// Keys reserved for later versions.
-const LATER: [&str; 7] = ["reliability", "deadline", "paths", "importance", "expiry", "transport", "domains"];
+const LATER: [&str; 5] = ["paths", "availability", "period", "transport", "domains"];
 
 /// The tables of `whimbrel.toml`; the first that matches a topic counts.
 #[derive(Debug, Default)]
@@ -60,32 +72,54 @@ fn read_topic(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Profi
     let DeValue::Table(table) = entry.get_ref() else {
         return Err(vec![source.wrong("an entry of `topic` is no table", entry.span())]);
     };
-    let (mut filter, mut persistence, mut faults) = (None, Persistence::default(), Faults::default());
+    let (mut filter, mut profile, mut faults) = (None, Profile::default(), Faults::default());
     for (key, value) in table.iter() {
-        match &**key.get_ref() {
-            "filter" => filter = faults.take(source.filter(value)),
-            "persistence" => {
-                let read = faults.take(source.read("persistence", PERSISTENCE, value));
-                persistence = read.as_ref().map_or(persistence, read_persistence);
+        let name = &**key.get_ref();
+        if name == "filter" {
+            filter = faults.take(source.filter(value));
+        } else if let Some((_, kind)) = KEYS.iter().find(|(known, _)| *known == name) {
+            if let Some(read) = faults.take(source.read(name, *kind, value)) {
+                set(&mut profile, name, &read);
             }
-            later if LATER.contains(&later) => {
-                let problem = Problem::new(format!("`{later}` of [[topic]] is not available in this version"));
-                let problem = problem.at(Some(&source.place(key.span())), "not available yet");
-                faults.add(problem.help("remove it; the name is reserved for a later version"));
-            }
-            _ => faults.add(source.unknown(key)),
+        } else if LATER.contains(&name) {
+            let problem = Problem::new(format!("`{name}` of [[topic]] is not available in this version"));
+            let problem = problem.at(Some(&source.place(key.span())), "not available yet");
+            faults.add(problem.help("remove it; the name is reserved for a later version"));
+        } else {
+            faults.add(source.unknown(key));
         }
     }
     if !table.contains_key("filter") {
         faults.add(source.wrong("a topic profile has no `filter`", entry.span()));
     }
-    faults.or(filter.map(|filter| Profile { filter, persistence }))
+    faults.or(filter.map(|filter| Profile { filter, ..profile }))
 }
 
-fn read_persistence(value: &Value) -> Persistence {
-    match value {
-        Value::Text(text) if text == "persistent" => Persistence::Persistent,
-        Value::Text(text) if text == "volatile" => Persistence::Volatile,
+/// Sets one of [`KEYS`] to a value that was read.
+pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
+    match (key, value) {
+        ("persistence", Value::Text(text)) => profile.persistence = persistence_of(text),
+        ("reliability", Value::Text(text)) => {
+            let is_reliable = text == "reliable";
+            profile.reliability = Some(if is_reliable { Reliability::Reliable } else { Reliability::BestEffort });
+        }
+        ("deadline", Value::Duration(deadline)) => profile.deadline = Some(whole_millis(*deadline)),
+        ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
+        ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
+        ("expiry", Value::Duration(expiry)) => profile.expiry = Some(whole_millis(*expiry)),
+        _ => unreachable!("each key is read as its kind"),
+    }
+}
+
+/// A duration of at least a millisecond, without the part of one.
+fn whole_millis(duration: Duration) -> Duration {
+    Duration::from_millis(duration.as_millis() as u64)
+}
+
+fn persistence_of(text: &str) -> Persistence {
+    match text {
+        "persistent" => Persistence::Persistent,
+        "volatile" => Persistence::Volatile,
         _ => Persistence::Auto,
     }
 }

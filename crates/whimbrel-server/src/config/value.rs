@@ -1,12 +1,14 @@
 //! Reading one setting's value, from text or from TOML.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use axum::http::Uri;
 use bytesize::ByteSize;
 use ipnet::IpNet;
 use toml::de::DeValue;
+use whimbrel_core::TopicRate;
 
 /// Peers at most.
 pub const PEERS_MAX: usize = 64;
@@ -42,6 +44,8 @@ pub enum Kind {
     Endpoint,
     /// A list of `HOST:PORT`, at most [`PEERS_MAX`]; as text, with commas between them.
     Peers,
+    /// `NUMBER/s`, events per second, or `SIZE/s`, bytes per second.
+    Rate,
     /// A list of texts, at most [`TEXTS_MAX`].
     Texts,
     /// A list of some of these words; as text, with commas between them.
@@ -68,6 +72,8 @@ pub enum Value {
     Number(u64),
     /// Of [`Kind::Duration`].
     Duration(Duration),
+    /// Of [`Kind::Rate`].
+    Rate(TopicRate),
     /// Of [`Kind::Peers`].
     Peers(Vec<String>),
     /// Of [`Kind::Texts`] and [`Kind::Words`].
@@ -109,6 +115,7 @@ impl Kind {
             Kind::Degrees(_) => format!("degrees such as 52.23, from {}", self.values()),
             Kind::Endpoint => "an address such as \"http://127.0.0.1:4318\"".into(),
             Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
+            Kind::Rate => "events or bytes per second, such as \"100/s\" or \"64 KiB/s\"".into(),
             Kind::Texts => "a list of texts".into(),
             Kind::Words(_) => format!("a list of some of {}", self.values()),
             Kind::Networks => {
@@ -133,6 +140,7 @@ impl Kind {
             Kind::Degrees(most) => format!("-{most} to {most}"),
             Kind::Endpoint => "`http://HOST:PORT`".into(),
             Kind::Peers => "list of `HOST:PORT`".into(),
+            Kind::Rate => "`NUMBER/s` or `SIZE/s`".into(),
             Kind::Texts => "list of texts".into(),
             Kind::Networks => "list of `ADDR/BITS`".into(),
             Kind::Later => String::new(),
@@ -169,6 +177,7 @@ impl Kind {
             Kind::Degrees(most) => self.read_real(text, -f64::from(most), f64::from(most)),
             Kind::Endpoint => self.read_endpoint(text),
             Kind::Peers => read_peers(text.split(',').map(str::trim)),
+            Kind::Rate => read_rate(text).map_or_else(|| self.mismatch("is no rate"), |rate| Ok(Value::Rate(rate))),
             Kind::Texts => Ok(Value::Texts(vec![text.to_owned()])),
             Kind::Words(_) | Kind::Networks => self.read_list(text.split(',').map(str::trim)),
             Kind::Later if matches!(text, "off" | "false") => Ok(Value::Nothing),
@@ -306,6 +315,16 @@ fn read_peers<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Value, Refusal
         );
     }
     Ok(Value::Peers(peers))
+}
+
+/// A rate: a number alone counts events, one with a unit bytes; at most [`u32::MAX`] of either.
+fn read_rate(text: &str) -> Option<TopicRate> {
+    let per_second = text.strip_suffix("/s")?.trim_end();
+    if let Ok(events) = per_second.parse::<u32>() {
+        return NonZeroU32::new(events).map(TopicRate::Events);
+    }
+    let bytes = u32::try_from(per_second.parse::<ByteSize>().ok()?.as_u64()).ok()?;
+    NonZeroU32::new(bytes).map(TopicRate::Bytes)
 }
 
 /// Reads `ADDR:PORT` or `off`. The address is numeric, in brackets if it is IPv6, or `localhost`.

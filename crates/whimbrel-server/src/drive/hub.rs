@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use whimbrel_core::Channel;
-use whimbrel_core::store::{BatchNo, Profile};
+use whimbrel_core::Profile;
+use whimbrel_core::store::BatchNo;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 use whimbrel_selector::Fences;
@@ -216,7 +217,7 @@ impl Hub {
         seen.expect("it has looked")
     }
 
-    /// Sets which topics are logged, between two events.
+    /// Sets the profiles of topics that the configuration has, between two events.
     pub fn set_profiles(&self, profiles: &[Profile]) {
         self.run(|machine, _| machine.broker.set_profiles(profiles.to_vec()));
     }
@@ -487,7 +488,8 @@ mod end;
 mod hear;
 mod identity;
 mod links;
-pub(crate) mod sessions;
+mod profiles;
+pub(super) mod sessions;
 
 #[cfg(test)]
 mod tests;

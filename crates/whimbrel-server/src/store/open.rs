@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
-use whimbrel_core::store::{LogState, Profile, RestoreError, Restoring, StreamState};
+use whimbrel_core::Profile;
+use whimbrel_core::store::{LogState, RestoreError, Restoring, StreamState};
 use whimbrel_event::{Tick, Time};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::{

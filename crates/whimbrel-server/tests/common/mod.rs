@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_server::Server;
 use whimbrel_server::config::schema::KEYS;
 use whimbrel_server::config::{Config, Given, Listener, Override};
@@ -50,7 +50,7 @@ pub async fn start(adapt: impl FnOnce(&mut Config)) -> Server {
 
 /// Has a broker keep everything that is published in a journal in that directory.
 pub fn keep_all(config: &mut Config, directory: &Path) {
-    config.topics = vec![Profile { filter: "#".into(), persistence: Persistence::Persistent }];
+    config.topics = vec![Profile { filter: "#".into(), persistence: Persistence::Persistent, ..Profile::default() }];
     config.data = Some(Opening {
         directory: directory.to_owned(),
         segment_bytes: 1 << 20,

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 

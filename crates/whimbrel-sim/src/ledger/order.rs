@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
 use whimbrel_core::store::Disk;
-use whimbrel_event::HOST_RELIABLE_MAX;
+use whimbrel_event::{PubendId, Reliability};
 use whimbrel_mqtt::ConnId;
 
 use super::Ledger;
@@ -77,5 +77,5 @@ impl Ledger {
 
 /// Whether a stream is of the kind that is logged: the log knows it by its index.
 pub(super) fn is_own(pubend: u64) -> bool {
-    pubend % 16 < u64::from(HOST_RELIABLE_MAX)
+    PubendId(pubend).reliability() == Reliability::Reliable
 }

@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use mqtt_protocol_core::mqtt::Version;
 use mqtt_protocol_core::mqtt::packet::{Property, Qos};
-use whimbrel_core::store::{Disk, Persistence};
+use whimbrel_core::Persistence;
+use whimbrel_core::store::Disk;
 use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use whimbrel_core::cache::{Capacity, DefaultPlan, Plan as Cache, Policy};
-use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
@@ -101,7 +101,7 @@ fn ahead(random: &mut Random) -> i64 {
 /// A disk. In most worlds everything that is published there is logged, otherwise what is in a
 /// durable interest.
 fn log(random: &mut Random) -> Log {
-    let persistent = Profile { filter: "#".into(), persistence: Persistence::Persistent };
+    let persistent = Profile { filter: "#".into(), persistence: Persistence::Persistent, ..Profile::default() };
     let profiles = if random.chance(600) { vec![persistent] } else { Vec::new() };
     Log::new(profiles, random.fork())
 }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use whimbrel_core::store::{Fetched, Profile, Restoring};
+use whimbrel_core::Profile;
+use whimbrel_core::store::{Fetched, Restoring};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
 use whimbrel_mqtt::{Config, Input, MqttBroker};

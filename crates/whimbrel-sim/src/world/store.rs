@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use whimbrel_core::Profile;
 use whimbrel_core::cache::Plan;
-use whimbrel_core::store::{Disk, Fetched, Profile, Restoring};
+use whimbrel_core::store::{Disk, Fetched, Restoring};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
 use whimbrel_mqtt::{Config, Input, MqttBroker};

@@ -211,15 +211,15 @@ fn hello<'a>(c: &mut Choices<'_>) -> Hello<'a> {
         name: c.name(),
         time: c.u64(),
         reliable: 1 + c.byte() % 4,
-        best_effort: c.byte() % 13,
+        further: c.byte() % 13,
         birth: c.tick(),
         version: c.version(),
     }
 }
 
 fn former_host(c: &mut Choices<'_>) -> PreviousIdentity {
-    let (reliable, best_effort) = (1 + c.byte() % 4, c.byte() % 13);
-    PreviousIdentity { host: c.host(), reliable, best_effort, birth: c.tick(), upto: c.tick() }
+    let (reliable, further) = (1 + c.byte() % 4, c.byte() % 13);
+    PreviousIdentity { host: c.host(), reliable, further, birth: c.tick(), upto: c.tick() }
 }
 
 fn link_state<'a>(c: &mut Choices<'a>) -> LinkStateFrame<'a> {
@@ -231,7 +231,7 @@ fn link_state<'a>(c: &mut Choices<'a>) -> LinkStateFrame<'a> {
         sequence: c.u64(),
         name: c.name(),
         reliable: 1 + c.byte() % 4,
-        best_effort: c.byte() % 13,
+        further: c.byte() % 13,
         birth: c.tick(),
         age_ms: c.u32(),
         addresses: (0..c.below(5)).map(|_| c.one_of(&["127.0.0.1:1", "[2001:db8::7]:65535"])).collect(),

@@ -34,7 +34,7 @@ fn hello(name: &str) -> Hello<'_> {
         name,
         time: 7,
         reliable: 4,
-        best_effort: 12,
+        further: 12,
         birth: Tick(8),
         version: "0.2.0",
     }
@@ -47,7 +47,7 @@ fn link_state() -> LinkStateFrame<'static> {
         sequence: 2,
         name: "a",
         reliable: 1,
-        best_effort: 1,
+        further: 1,
         birth: Tick(3),
         age_ms: 4,
         addresses: Vec::new(),
@@ -193,7 +193,7 @@ fn names_are_short_and_plain() {
 #[test]
 fn pubends_are_as_many_as_a_host_can_have() {
     refused(&Frame::Hello(Hello { reliable: 5, ..hello("a") }));
-    refused(&Frame::Hello(Hello { best_effort: 13, ..hello("a") }));
+    refused(&Frame::Hello(Hello { further: 13, ..hello("a") }));
     let bytes = accepted(&Frame::Hello(Hello { version: "", ..hello("a") }));
     for (at, byte) in [(10, 5), (9, 13)] {
         let mut bytes = bytes.clone();
@@ -374,7 +374,7 @@ fn what_is_sent_has_the_bounds_of_what_is_read() {
     let address: String = "9".repeat(ADDRESS_BYTES_MAX + 1);
     accepted(&Frame::LinkState(LinkStateFrame { addresses: vec![&address[1..]], ..link_state() }));
     refused(&Frame::LinkState(LinkStateFrame { addresses: vec![&address], ..link_state() }));
-    let previous = PreviousIdentity { host: host(), reliable: 4, best_effort: 4, birth: Tick(1), upto: Tick(2) };
+    let previous = PreviousIdentity { host: host(), reliable: 4, further: 4, birth: Tick(1), upto: Tick(2) };
     accepted(&Frame::PreviousIdentities(PreviousIdentities {
         to: host(),
         hops: 1,

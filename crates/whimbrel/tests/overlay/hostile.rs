@@ -139,7 +139,7 @@ fn hello<'a>(name: &'a str, deployment: u64, host: u64) -> Hello<'a> {
         name,
         time: now,
         reliable: 4,
-        best_effort: 4,
+        further: 4,
         birth: whimbrel_client::Tick(now),
         version: "",
     }
@@ -253,7 +253,7 @@ async fn link_states_that_are_old_or_false_change_nothing_for_others() {
     let (host, incarnation, sequence, birth) = stranger.hears(&mut cutter, of_neighbour).await;
     let state = |incarnation, sequence| {
         let (addresses, neighbours) = (Vec::new(), Vec::new());
-        let (reliable, best_effort, age_ms) = (4, 4, 0);
+        let (reliable, further, age_ms) = (4, 4, 0);
         let name = "b1";
         Frame::LinkState(LinkStateFrame {
             host,
@@ -261,7 +261,7 @@ async fn link_states_that_are_old_or_false_change_nothing_for_others() {
             sequence,
             name,
             reliable,
-            best_effort,
+            further,
             birth,
             age_ms,
             addresses,
@@ -307,7 +307,7 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
         sequence: 1,
         name: own.name,
         reliable: 4,
-        best_effort: 4,
+        further: 4,
         birth: own.birth,
         age_ms: 0,
         addresses: Vec::new(),

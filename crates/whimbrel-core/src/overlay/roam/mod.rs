@@ -37,7 +37,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use whimbrel_event::{EventId, HostId, PredecessorsBuf, Tick, Time};
+use whimbrel_event::{HostId, PredecessorsBuf, Tick, Time};
 use whimbrel_net::topology::LinkState;
 
 use super::{Due, Overlay};
@@ -82,8 +82,8 @@ pub(crate) struct Attachment {
     pub(crate) connected_at: u64,
     /// It belongs to somebody else by now.
     pub(crate) given: Option<Box<GivenSession>>,
-    /// The last reliable event that its client published here.
-    pub(crate) last: Option<EventId>,
+    /// The last reliable events that its client published here, one of each stream.
+    pub(crate) last: PredecessorsBuf,
     /// What the reliable events that its client publishes have to come after: the first one, and
     /// those soon after its session came here.
     pub(crate) after: PredecessorsBuf,
@@ -148,7 +148,8 @@ impl Attachment {
         // Greater than before a restart, too.
         let version = now.as_nanos() / 1_000_000;
         let copied = CopyState { version, structure: version, ..CopyState::default() };
-        let (given, last, after, settling) = (None, None, PredecessorsBuf::new(), None);
+        let (given, settling) = (None, None);
+        let (last, after) = (PredecessorsBuf::new(), PredecessorsBuf::new());
         let (maybe_repeats, resumes, waits) = (false, false, Waits::default());
         Attachment {
             epoch,
@@ -329,7 +330,7 @@ impl Broker {
             }
             roam.known.insert(state.host, incarnation);
             if has_log {
-                let pubends = (state.reliable, state.best_effort);
+                let pubends = (state.reliable, state.further);
                 let known = KnownBrokerRecord { name: &*state.name, pubends, birth: state.birth, incarnation };
                 write_queue.put(|key| Key::Known(state.host).put(key), |value| known.put_versioned(value));
                 write_queue.seal_large();

@@ -7,9 +7,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{
-    Event, EventId, EventRef, Headers, PredecessorsBuf, PubendId, Publisher, Reliability, Tick, Time,
-};
+use whimbrel_event::{Event, EventId, EventRef, Headers, PredecessorsBuf, PubendId, Reliability, Tick, Time};
 
 use super::{Attachment, ENDED_LIFETIME, ENDED_MAX, EndedSession};
 use crate::api::{Output, Publish};
@@ -17,7 +15,7 @@ use crate::broker::Broker;
 use crate::overlay::{Due, PREDECESSOR_MAX};
 use crate::session::Pause;
 use crate::store::Numbered;
-use crate::stream::Streams;
+use crate::stream::StreamKind;
 
 /// Events of one client that wait to be accepted. Its link is not read meanwhile: these had been
 /// read before. With more it goes on without waiting.
@@ -61,7 +59,7 @@ impl Waits {
 impl Attachment {
     /// What its client publishes elsewhere comes after these.
     pub(crate) fn lasts(&self) -> PredecessorsBuf {
-        self.last.into_iter().chain(self.after.iter()).collect()
+        self.last.iter().chain(self.after.iter()).collect()
     }
 }
 
@@ -116,7 +114,7 @@ impl Broker {
         // Where nothing is wanted of others nothing comes, nor are they silent to it: nobody here
         // could get it before.
         let wants_any = overlay.net.own_interest().entries().next().is_some();
-        let may_come = |after: EventId| overlay.may_come_from(now, after.pubend.host()) && self.lacks(after);
+        let may_come = |after: EventId| overlay.may_come_from(now, after.pubend.host()) && self.streams.lacks(after);
         let is_over = place.waits.since.is_some_and(|since| now >= since + PREDECESSOR_MAX);
         !is_over && wants_any && place.after.iter().any(may_come)
     }
@@ -130,7 +128,7 @@ impl Broker {
         let waits = core::mem::take(&mut place.waits);
         place.waits = Waits { is_over: true, since: waits.since, ..Waits::default() };
         let after = place.after.clone();
-        let is_met = !after.iter().any(|after| self.lacks(after));
+        let is_met = !after.iter().any(|after| self.streams.lacks(after));
         self.overlay.stats.order_breaks += u64::from(!is_met);
         if self.sessions.set_paused(index, Pause::Early, false).is_some() {
             out.resume(link);
@@ -154,23 +152,21 @@ impl Broker {
     /// Publishers whose sessions ended with the broker, or with their connections before: their
     /// numbers are here, for wherever they go on.
     pub(crate) fn restore_publishers(&mut self, now: Time) {
-        let (own, positions) = (self.streams.logged().host(), self.streams.logged().positions());
+        let (streams, positions) = (self.streams.logged(), self.streams.logged().positions());
         let overlay = &mut self.overlay;
         if !overlay.moves_sessions {
             return;
         }
         for (client, numbered) in self.store.publishers.recent(now).take(ENDED_MAX) {
-            // Whichever its last event was, it is not after this one.
-            let binding = Streams::binding(Publisher::named(client).to_bits());
-            let last = EventId { pubend: own.pubend(binding), tick: positions[usize::from(binding)] };
+            // Whichever its last event of a stream was, it is not after this one.
+            let lasts = streams.latest_of(client, &positions);
             if let Some(index) = self.sessions.find(client) {
                 if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
-                    place.last = Some(last);
+                    place.last = lasts;
                 }
                 continue;
             }
             let Numbered { epoch, maybe_repeats, .. } = numbered;
-            let lasts = [last].into_iter().collect();
             let ended = EndedSession { epoch, connected_at: 0, at: now, lasts, maybe_repeats };
             overlay.roam.ended.insert(client.into(), ended);
             overlay.roam.ended_by_age.insert((now, client.into()));
@@ -188,16 +184,15 @@ impl Broker {
         }
     }
 
-    /// A session's client has published an event, which was accepted.
-    pub(crate) fn record_published(&mut self, index: u32, reliability: Reliability, is_remembered: bool) {
+    /// A session's client has published an event of this kind, which was accepted.
+    pub(crate) fn record_published(&mut self, index: u32, kind: StreamKind, is_remembered: bool) {
         let session = self.sessions.get_mut(index);
-        let (now, binding) = (self.now, session.binding);
-        let Some(place) = session.memory.roam.as_deref_mut().filter(|_| reliability == Reliability::Reliable) else {
+        let (now, pubend) = (self.now, self.streams.own.bound_to(session.binding, kind));
+        let Some((place, own)) = session.memory.roam.as_deref_mut().zip(pubend.reliable_place()) else {
             return;
         };
-        let pubend = self.streams.own.host().pubend(binding);
-        let tick = self.streams.own.assigned()[usize::from(binding)];
-        place.last = Some(EventId { pubend, tick });
+        let tick = self.streams.own.assigned()[usize::from(own)];
+        place.last.put_latest(EventId { pubend, tick });
         // The first one may be for nobody at a broker that has others to hold back: all say so that
         // may overtake what was before.
         if now.since(place.waits.since.unwrap_or(place.came)) >= SAID_MAX {
@@ -209,14 +204,15 @@ impl Broker {
     }
 }
 
-/// What is said of an event because its publisher was at another broker before.
+/// What is said of an event because its publisher was at another broker before, or has published to
+/// streams of other kinds.
 pub(crate) fn said_of<'a>(
     place: Option<&Attachment>,
     after: &'a PredecessorsBuf,
     event: &EventRef<'a>,
     is_numbered: bool,
 ) -> Headers<'a> {
-    let Some(place) = place else { return event.headers };
     let after = if after.is_empty() { event.headers.after } else { after.as_predecessors() };
-    Headers { after, maybe_repeat: is_numbered && place.maybe_repeats, ..event.headers }
+    let maybe_repeat = place.map_or(event.headers.maybe_repeat, |place| is_numbered && place.maybe_repeats);
+    Headers { after, maybe_repeat, ..event.headers }
 }

@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use whimbrel_event::{EventId, HostId, PredecessorsBuf, Publisher, Time};
+use whimbrel_event::{HostId, PredecessorsBuf, Time};
 use whimbrel_net::link::peers::Peer;
 use whimbrel_wire::{AskPublished, BrokerMessage, Published};
 
@@ -16,7 +16,6 @@ use super::{Attachment, KnownClaim, Want};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Sender;
-use crate::stream::Streams;
 
 /// Whoever has not answered by then counts as somebody who cannot be asked: a client waits no
 /// longer for that.
@@ -246,9 +245,7 @@ impl Broker {
         if !known.is_empty() || !self.store.publishers.has_published(client) {
             return known;
         }
-        let binding = Streams::binding(Publisher::named(client).to_bits());
-        let tick = self.streams.own.assigned()[usize::from(binding)];
-        [EventId { pubend: self.streams.own.host().pubend(binding), tick }].into_iter().collect()
+        self.streams.own.latest_of(client, &self.streams.own.assigned())
     }
 
     /// Somebody says what a client has published there.

@@ -148,8 +148,8 @@ impl Node {
         let birth = Tick(now.as_nanos());
         // As in the core: the low bits differ for each host.
         let incarnation = ((now.as_nanos() >> 20) << 20) | (number as u64 + 1);
-        let (reliable, best_effort) = (1, 1);
-        let identity = Identity { host, incarnation, deployment: setup.deployment, birth, reliable, best_effort };
+        let (reliable, further) = (1, 1);
+        let identity = Identity { host, incarnation, deployment: setup.deployment, birth, reliable, further };
         let config = Config {
             name: setup.name.as_str().into(),
             version: "fabric".into(),

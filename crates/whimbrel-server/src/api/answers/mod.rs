@@ -4,6 +4,7 @@
 mod status;
 mod subscription;
 mod system;
+mod topics;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use status::{Counters, Draining, History, Listeners, Lost, Peer, Reloaded, Sample, Status, WhoAmI};
 pub use subscription::{Position, Subscription};
 pub use system::{Said, System, Told};
+pub use topics::{TopicMade, TopicProfile, TopicProfiles, TopicRemoved};
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

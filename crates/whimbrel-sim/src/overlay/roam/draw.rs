@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
@@ -89,7 +89,7 @@ pub(super) fn config(seed: u64) -> (Config, Vec<Profile>) {
     config.core.base_every = Duration::from_millis([100, 1_000, 300_000][seed as usize % 3]);
     // All in-flight packet ids may have to be dropped in one batch of a small log.
     config.core.inflight_max = *random.pick(&[4, 30, 80]);
-    let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence };
+    let profile = |filter: &str, persistence| Profile { filter: filter.into(), persistence, ..Profile::default() };
     let mut profiles = Vec::new();
     if random.chance(300) {
         profiles.push(profile(VOLATILE, Persistence::Volatile));

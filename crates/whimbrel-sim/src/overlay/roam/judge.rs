@@ -231,7 +231,7 @@ impl Book {
             ((*node, *disk, *own), *tick, is_met)
         });
         let named = fact.names.iter().filter_map(|((stream, tick), at)| {
-            let (place, own) = ((*at)?, PubendId(*stream).index());
+            let (place, own) = ((*at)?, PubendId(*stream).reliable_place()?);
             Some(((place.0, self.troubles.disk_of(place), own), *tick, era.has_had(*stream)))
         });
         let mut names = Vec::new();
@@ -291,7 +291,7 @@ impl Book {
     /// The streams that a disk's hosts log with that index, whether or not a client received an
     /// event of them.
     fn streams_of(&self, (node, disk, own): (usize, u32, u8)) -> impl Iterator<Item = u64> {
-        self.troubles.hosts_of((node, disk)).map(move |host| host.pubend(own).0)
+        self.troubles.hosts_of((node, disk)).map(move |host| host.reliable(own).0)
     }
 }
 

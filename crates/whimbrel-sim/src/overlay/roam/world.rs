@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use whimbrel_core::store::{Persistence, Profile};
+use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, MqttBroker};
 

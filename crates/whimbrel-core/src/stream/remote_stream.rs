@@ -1,0 +1,78 @@
+//! A stream of another broker, as far as it is known here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{PredecessorsBuf, PubendId, Tick};
+
+use super::{Consolidated, Knowledge};
+use crate::store::LostParts;
+
+/// A stream of another broker.
+#[derive(Debug)]
+pub(crate) struct RemoteStream {
+    pub(crate) pubend: PubendId,
+    pub(crate) birth: Tick,
+    /// The tick up to which the consolidated stream has passed it.
+    pub(crate) passed: Tick,
+    /// The last passed tick that was not silent: an event, a lost tick, or the begin of the stream
+    /// here.
+    pub(crate) spoke: Tick,
+    /// Knowledge beyond that.
+    pub(crate) knowledge: Knowledge<Consolidated>,
+    /// Events known beyond that which become retained messages.
+    pub(crate) retained: BTreeSet<Tick>,
+    /// Events known beyond that which name predecessors in other streams.
+    pub(crate) predecessors: BTreeMap<Tick, PredecessorsBuf>,
+    /// The latest version of the own interest that its host has reported to be in force; 0: none.
+    pub(crate) told: u64,
+    /// The tick after which that version is in force.
+    pub(crate) since: Tick,
+    /// The stream is followed with this version of the own interest, or a later one.
+    pub(crate) least: u64,
+    /// Nothing passes until the tick is known from which on it is followed.
+    pub(crate) is_held: bool,
+    /// The lost parts of the passed ticks.
+    pub(crate) lost: LostParts,
+    /// After the first of these ticks up to the second it had no event at all, by its host's last
+    /// report.
+    still: (Tick, Tick),
+}
+
+impl RemoteStream {
+    /// A stream that begins behind this tick.
+    pub(super) fn new(pubend: PubendId, birth: Tick, is_held: bool) -> RemoteStream {
+        RemoteStream {
+            pubend,
+            birth,
+            passed: birth,
+            spoke: birth,
+            knowledge: Knowledge::new(pubend, birth),
+            retained: BTreeSet::new(),
+            predecessors: BTreeMap::new(),
+            told: 0,
+            least: 0,
+            since: Tick(0),
+            is_held,
+            lost: LostParts::default(),
+            still: (Tick(0), Tick(0)),
+        }
+    }
+
+    /// Records its host's report that there was no event after `from` up to `to`. An earlier report
+    /// that touches this range stays valid.
+    pub(crate) fn record_still(&mut self, (from, to): (Tick, Tick)) {
+        if from < to && to > self.still.1 {
+            let from = if from <= self.still.1 { from.min(self.still.0) } else { from };
+            self.still = (from, to);
+        }
+    }
+
+    /// A range without the parts at its begin and its end that are known to have had no event;
+    /// `None`: nothing is left.
+    pub(super) fn without_still(&self, from: Tick, to: Tick) -> Option<(Tick, Tick)> {
+        let (begin, end) = self.still;
+        let is_within = |tick: Tick| begin <= tick && tick <= end;
+        let (from, to) = (if is_within(from) { end } else { from }, if is_within(to) { begin } else { to });
+        (from < to).then_some((from, to))
+    }
+}

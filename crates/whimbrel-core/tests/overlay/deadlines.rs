@@ -1,0 +1,182 @@
+//! Topics with a deadline: profiles that all brokers have, and streams of their own.
+
+use whimbrel_core::{Persistence, Profile, RankedProfile};
+use whimbrel_event::{EventId, HostId, StreamClass, Tick};
+use whimbrel_wire::{LinkStateFrame, Protocol};
+
+use super::*;
+
+/// A profile with a deadline.
+fn alarm(rank: u32, filter: &str) -> RankedProfile {
+    let deadline = Some(Duration::from_millis(50));
+    RankedProfile { rank, profile: Profile { filter: filter.into(), deadline, ..Profile::default() } }
+}
+
+fn make(made: &RankedProfile) -> Input<'_> {
+    Input::ChangeProfile { filter: &made.profile.filter, made: Some(made) }
+}
+
+/// A publisher at the first broker of a line, and a subscriber of alarms at the last.
+fn world(count: usize) -> Net {
+    let mut net = Net::line(count);
+    net.attach(0, 1, "p");
+    net.attach(count - 1, 1, "s");
+    net.subscribe(count - 1, 1, plain("alarm/#", Qos::AtLeastOnce));
+    net.advance(SECOND);
+    net.told(count - 1, 1);
+    net
+}
+
+/// The ids and payloads of the events that a subscriber has got.
+fn got(net: &mut Net, node: usize) -> Vec<(EventId, String)> {
+    let told = net.told(node, 1).into_iter();
+    told.filter_map(|told| if let Told::Event(got) = told { Some((got.id, got.payload)) } else { None }).collect()
+}
+
+fn classes(got: &[(EventId, String)]) -> Vec<(StreamClass, &str)> {
+    got.iter().map(|(id, payload)| (id.pubend.class(), &**payload)).collect()
+}
+
+/// The broker in the middle hears of a broker that speaks this minor version, from the last one.
+fn hear_of(net: &mut Net, sequence: u64, minor: u8) {
+    let mut bytes = Vec::new();
+    Frame::LinkState(LinkStateFrame {
+        host: HostId::new(0xabc0),
+        incarnation: 1,
+        sequence,
+        name: "other",
+        reliable: 4,
+        further: if minor < 3 { 4 } else { 12 },
+        birth: Tick(1),
+        age_ms: 0,
+        addresses: Vec::new(),
+        neighbours: Vec::new(),
+        previous: Vec::new(),
+        protocol: Protocol { minor, features: 0 },
+        later: &[],
+    })
+    .encode(&mut bytes);
+    let (_, link) = net.ends(1)[0];
+    let (channel, bytes) = (whimbrel_core::Channel::Control, bytes);
+    net.input(1, Input::Peer(whimbrel_core::PeerInput::Bytes { link, channel, bytes: &bytes }));
+}
+
+#[test]
+fn a_profile_that_is_made_is_in_effect_at_all_brokers_and_so_is_its_end() {
+    let mut net = world(3);
+    net.publish(0, 1, "alarm/1", "before", Qos::AtLeastOnce);
+    // Made at another broker than the one that the publisher is at.
+    net.input(1, make(&alarm(0, "alarm/#")));
+    net.advance(Duration::from_millis(5));
+    net.publish(0, 1, "alarm/1", "with", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    net.input(2, Input::ChangeProfile { filter: "alarm/#", made: None });
+    net.advance(Duration::from_millis(5));
+    net.publish(0, 1, "alarm/1", "after", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    let got = got(&mut net, 2);
+    let (ordinary, deadline) = (StreamClass::Ordinary, StreamClass::Deadline);
+    assert_eq!(classes(&got), [(ordinary, "before"), (deadline, "with"), (ordinary, "after")]);
+    for node in 0..3 {
+        assert_eq!(net.nodes[node].core.topic_profiles().made("alarm/#"), None, "{node}");
+    }
+}
+
+#[test]
+fn a_profile_reaches_a_broker_that_was_cut_off_and_the_later_one_stays() {
+    let mut net = world(3);
+    let profile_at =
+        |net: &Net, node: usize| net.nodes[node].core.topic_profiles().made("alarm/#").map(|made| made.rank);
+    net.close(1);
+    net.input(0, make(&alarm(3, "alarm/#")));
+    net.advance(SECOND);
+    net.input(2, make(&alarm(7, "alarm/#")));
+    net.advance(SECOND);
+    assert_eq!([0, 1, 2].map(|node| profile_at(&net, node)), [Some(3), Some(3), Some(7)]);
+    net.join(1, 2, Duration::from_millis(1));
+    net.advance(SECOND * 10);
+    assert_eq!([0, 1, 2].map(|node| profile_at(&net, node)), [Some(7); 3]);
+}
+
+#[test]
+fn a_topic_stays_ordered_when_its_profile_changes() {
+    let mut net = world(3);
+    let lost = Rc::new(RefCell::new(true));
+    let drops = Rc::clone(&lost);
+    // The ordinary event is lost on its way, and asked for again; the one after it arrives.
+    net.drops = Box::new(move |from, _, bytes| {
+        let is_it =
+            |frame: Frame<'_>| matches!(frame, Frame::Event(event) if event.pubend.class() == StreamClass::Ordinary);
+        *drops.borrow() && from == 0 && net::frame(bytes).is_some_and(is_it)
+    });
+    net.publish(0, 1, "alarm/1", "first", Qos::AtLeastOnce);
+    net.input(0, make(&alarm(0, "alarm/#")));
+    net.publish(0, 1, "alarm/1", "second", Qos::AtLeastOnce);
+    net.advance(Duration::from_millis(20));
+    assert_eq!(got(&mut net, 2), [], "the second waits for the first");
+    *lost.borrow_mut() = false;
+    net.advance(SECOND * 2);
+    let got = got(&mut net, 2);
+    assert_eq!(classes(&got), [(StreamClass::Ordinary, "first"), (StreamClass::Deadline, "second")]);
+    assert_eq!(net.nodes[2].core.overlay_stats().expect("it is open").order_breaks, 0);
+}
+
+#[test]
+fn while_a_known_broker_does_not_know_them_the_streams_are_not_used() {
+    let mut net = world(3);
+    net.input(0, make(&alarm(0, "alarm/#")));
+    hear_of(&mut net, 1, 2);
+    net.advance(SECOND);
+    net.publish(0, 1, "alarm/1", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(classes(&got(&mut net, 2)), [(StreamClass::Ordinary, "one")]);
+    hear_of(&mut net, 2, 3);
+    net.advance(SECOND * 9);
+    net.publish(0, 1, "alarm/1", "two", Qos::AtLeastOnce);
+    net.advance(SECOND * 2);
+    net.publish(0, 1, "alarm/1", "three", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    let expected = [(StreamClass::Ordinary, "two"), (StreamClass::Deadline, "three")];
+    assert_eq!(classes(&got(&mut net, 2)), expected, "retention holds have had time to be for all streams");
+}
+
+#[test]
+fn brokers_whose_configurations_differ_are_named() {
+    let mut net = Net::line(3);
+    let differing = |net: &Net, node: usize| -> Vec<String> {
+        net.nodes[node].core.topic_profiles().page(0, 10).differing.iter().map(ToString::to_string).collect()
+    };
+    let volatile =
+        |filter: &str| Profile { filter: filter.into(), persistence: Persistence::Volatile, ..Profile::default() };
+    net.advance(SECOND * 6);
+    assert_eq!(differing(&net, 0), [""; 0], "none has any");
+    [0, 1].into_iter().for_each(|node| net.nodes[node].core.set_profiles(vec![volatile("a"), volatile("b")]));
+    net.advance(SECOND * 12);
+    assert_eq!([0, 1, 2].map(|node| differing(&net, node)), [vec!["b2"], vec!["b2"], vec!["b0", "b1"]]);
+    net.nodes[2].core.set_profiles(vec![volatile("b"), volatile("a")]);
+    net.advance(SECOND * 12);
+    assert_eq!(differing(&net, 0), ["b2"], "the order matters");
+    net.nodes[2].core.set_profiles(vec![volatile("a"), volatile("b")]);
+    net.advance(SECOND * 12);
+    assert_eq!([0, 1, 2].map(|node| differing(&net, node)), [vec![""; 0], vec![], vec![]]);
+}
+
+#[test]
+fn best_effort_has_streams_of_the_class_too_and_a_profile_may_say_which_guarantee_holds() {
+    let mut net = world(2);
+    let of = |filter: &str, reliability| RankedProfile {
+        rank: 0,
+        profile: Profile { reliability, ..alarm(0, filter).profile },
+    };
+    net.input(0, make(&of("alarm/as-published", None)));
+    net.input(0, make(&of("alarm/reliable", Some(whimbrel_event::Reliability::Reliable))));
+    net.input(0, make(&of("alarm/best-effort", Some(whimbrel_event::Reliability::BestEffort))));
+    net.publish(0, 1, "alarm/as-published", "1", Qos::AtMostOnce);
+    net.publish(0, 1, "alarm/reliable", "2", Qos::AtMostOnce);
+    net.publish(0, 1, "alarm/best-effort", "3", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    let mut indices: Vec<(String, u8)> =
+        got(&mut net, 1).into_iter().map(|(id, payload)| (payload, id.pubend.index() / 4)).collect();
+    indices.sort();
+    assert_eq!(indices, [("1".into(), 3), ("2".into(), 2), ("3".into(), 3)]);
+}

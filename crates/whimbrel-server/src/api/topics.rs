@@ -1,0 +1,165 @@
+//! Profiles of topics: listing them, and making and removing them at all brokers.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use whimbrel_core::{PROFILES_MAX, Persistence, Profile, ProfilesPage, RankedProfile, TopicRate};
+use whimbrel_event::Reliability;
+use whimbrel_selector::TopicFilter;
+
+use super::answers::{TopicMade, TopicProfile, TopicProfiles, TopicRemoved};
+use super::{Shared, json, percent, refuse};
+use crate::config::topic::{KEYS, set};
+use crate::config::value::{Kind, Refusal, Value};
+
+/// Profiles in one answer, unless fewer are asked for.
+const PAGE: usize = 1000;
+
+/// Bytes of a filter in a request's path, at most.
+const FILTER_BYTES_MAX: usize = 4 << 10;
+
+/// The profiles of topics in the order in which they count.
+pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    let number = |name| percent::field(query.as_deref(), name).map(|text| text.parse::<usize>());
+    let (Ok(after), Ok(limit)) = (number("after").transpose(), number("limit").transpose()) else {
+        return refuse(StatusCode::BAD_REQUEST, "`after` and `limit` are numbers");
+    };
+    let (from, most) = (after.unwrap_or(0), limit.map_or(PAGE, |limit| limit.clamp(1, PAGE)));
+    let ProfilesPage { profiles, count, differing } =
+        shared.hub.look(|broker, _, _| broker.core().topic_profiles().page(from, most));
+    let next = (from + profiles.len() < count).then_some((from + profiles.len()) as u64);
+    let profiles = profiles.iter().map(|(rank, profile)| answer(*rank, profile)).collect();
+    let differing = differing.iter().map(ToString::to_string).collect();
+    json(StatusCode::OK, &TopicProfiles { profiles, differing, next })
+}
+
+/// Makes a profile, in place of one with the same filter.
+pub(super) async fn make(
+    State(shared): State<Arc<Shared>>,
+    Path(filter): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let made = match read(&filter, query.as_deref()) {
+        Ok(made) => made,
+        Err(error) => return refuse(StatusCode::BAD_REQUEST, error),
+    };
+    let Some(batch) = shared.hub.make_profile(&made) else {
+        let error = format!("there are {PROFILES_MAX} profiles already: remove one, or use wildcards");
+        return refuse(StatusCode::CONFLICT, error);
+    };
+    tracing::info!(filter, rank = made.rank, "an operator has made a topic profile");
+    let durable = super::is_durable_soon(&shared.hub, batch).await;
+    json(StatusCode::OK, &TopicMade { profile: answer(Some(made.rank), &made.profile), durable })
+}
+
+/// Removes a profile that was made.
+pub(super) async fn remove(State(shared): State<Arc<Shared>>, Path(filter): Path<String>) -> Response {
+    let Some((made, batch)) = shared.hub.unmake_profile(&filter) else {
+        let error = format!("no profile was made for {filter:?}; those of whimbrel.toml are changed there");
+        return refuse(StatusCode::NOT_FOUND, error);
+    };
+    tracing::info!(filter, "an operator has removed a topic profile");
+    let durable = super::is_durable_soon(&shared.hub, batch).await;
+    json(StatusCode::OK, &TopicRemoved { profile: answer(Some(made.rank), &made.profile), durable })
+}
+
+/// The profile that a request describes.
+fn read(filter: &str, query: Option<&str>) -> Result<RankedProfile, String> {
+    if filter.len() > FILTER_BYTES_MAX {
+        return Err(format!("a filter of a profile has at most {FILTER_BYTES_MAX} bytes"));
+    }
+    if let Err(error) = TopicFilter::new(filter) {
+        return Err(format!("{filter:?} is no topic filter: {}", error.why()));
+    }
+    let mut profile = Profile { filter: filter.into(), ..Profile::default() };
+    let mut rank = 0;
+    for field in query.unwrap_or_default().split('&').filter(|field| !field.is_empty()) {
+        let (name, text) = field.split_once('=').unwrap_or((field, ""));
+        let text = percent::decode(text).ok_or_else(|| format!("`{name}` is no percent-encoded UTF-8"))?;
+        let kind = match name {
+            "rank" => Kind::Count(0, u64::from(u32::MAX)),
+            _ => KEYS.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind).ok_or_else(|| unknown(name))?,
+        };
+        let value = kind.read_text(&text).map_err(|Refusal { what, help }| format!("`{name}` {what}; {help}"))?;
+        match (name, &value) {
+            ("rank", Value::Number(number)) => rank = *number as u32,
+            _ => set(&mut profile, name, &value),
+        }
+    }
+    Ok(RankedProfile { rank, profile })
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<&str> = KEYS.iter().map(|(known, _)| *known).collect();
+    format!("a topic profile has no `{name}`; it has rank, {}", known.join(", "))
+}
+
+fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
+    let Profile { filter, persistence, reliability, deadline, rate, importance, expiry } = profile;
+    let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
+    let persistence = match persistence {
+        Persistence::Auto => "auto",
+        Persistence::Persistent => "persistent",
+        Persistence::Volatile => "volatile",
+    };
+    let reliability = reliability.map(|reliability| match reliability {
+        Reliability::Reliable => "reliable",
+        Reliability::BestEffort => "best-effort",
+    });
+    TopicProfile {
+        filter: filter.to_string(),
+        rank,
+        persistence: persistence.to_owned(),
+        reliability: reliability.map(str::to_owned),
+        deadline_ms: deadline.as_ref().map(millis),
+        rate: rate.map(|rate| match rate {
+            TopicRate::Events(events) => format!("{events}/s"),
+            TopicRate::Bytes(bytes) => format!("{bytes} B/s"),
+        }),
+        importance: *importance,
+        expiry_ms: expiry.as_ref().map(millis),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_profile_is_read_from_a_request_as_from_the_configuration() {
+        let query =
+            "rank=3&deadline=50%20ms&persistence=volatile&rate=100%2Fs&importance=9&reliability=reliable&expiry=10s";
+        let made = read("alarm/#", Some(query)).expect("it is valid");
+        let rate = NonZeroU32::new(100).map(TopicRate::Events);
+        let profile = Profile {
+            filter: "alarm/#".into(),
+            persistence: Persistence::Volatile,
+            reliability: Some(Reliability::Reliable),
+            deadline: Some(Duration::from_millis(50)),
+            rate,
+            importance: Some(9),
+            expiry: Some(Duration::from_secs(10)),
+        };
+        assert_eq!(made, RankedProfile { rank: 3, profile });
+        let shown = answer(Some(3), &made.profile);
+        assert_eq!((shown.rate.as_deref(), shown.deadline_ms), (Some("100/s"), Some(50)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_to_write() {
+        let refused = |filter, query| read(filter, Some(query)).expect_err(query);
+        assert!(refused("a/#/b", "").contains("is no topic filter"));
+        assert!(refused("a", "deadline=0ms").contains("`deadline` is out of range; write"));
+        assert!(refused("a", "deadline=2h").contains("to 1h"));
+        assert!(refused("a", "rate=fast").contains("\"100/s\""));
+        assert!(refused("a", "rate=0/s").contains("is no rate"));
+        assert!(refused("a", "urgency=9").contains("it has rank, persistence"));
+        assert!(refused("a", "importance=11").contains("1 to 10"));
+        assert!(refused("a", "rank=%ff").contains("UTF-8"));
+    }
+}

@@ -1,0 +1,211 @@
+//! `whimbrel topics`: profiles of topics at running brokers.
+
+use serde::Serialize;
+use whimbrel_server::api::answers::{TopicMade, TopicProfile, TopicProfiles, TopicRemoved};
+use whimbrel_server::api::percent;
+
+use crate::control::{Control, Reach};
+use crate::failure::{self, Failure};
+use crate::sessions::print_json;
+use crate::table::{Cell, Table, is_coloured, name, span};
+
+const DETAILS: &str = "\
+Of the profiles that match a topic one counts: first those of whimbrel.toml, in their order, then those that were made
+here, the least rank first. One that is made is in effect at all brokers, without a restart, and outlives restarts.
+
+Examples:
+  whimbrel topics list --data /var/lib/whimbrel
+  whimbrel topics make 'alarm/#' --deadline '50 ms'                    what is late is told, and goes first
+  whimbrel topics make 'meter/+/raw' --persistence volatile --rate 100/s
+  whimbrel topics remove 'alarm/#'";
+
+/// Arguments of `whimbrel topics`.
+#[derive(clap::Args)]
+#[command(after_help = DETAILS)]
+pub struct Topics {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// List the profiles in the order in which they count.
+    List {
+        #[command(flatten)]
+        reach: Reach,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a profile, in place of one with the same filter.
+    Make(Box<Make>),
+    /// Remove a profile that was made.
+    Remove {
+        #[command(flatten)]
+        reach: Reach,
+        /// Its topic filter
+        filter: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Arguments of `whimbrel topics make`.
+#[derive(clap::Args)]
+struct Make {
+    #[command(flatten)]
+    reach: Reach,
+    /// The topics, as a topic filter
+    filter: String,
+    /// Of those that match a topic the least rank counts [default: 0]
+    #[arg(long, value_name = "NUMBER")]
+    rank: Option<u32>,
+    /// Which events are logged: auto, persistent or volatile
+    #[arg(long, value_name = "WHICH")]
+    persistence: Option<String>,
+    /// The guarantee for events: reliable or best-effort [default: as each is published]
+    #[arg(long, value_name = "WHICH")]
+    reliability: Option<String>,
+    /// From acceptance to the subscriber's edge, such as '50 ms'
+    #[arg(long, value_name = "SPAN")]
+    deadline: Option<String>,
+    /// The throughput that each topic may have, such as 100/s or '64 KiB/s'
+    #[arg(long, value_name = "RATE")]
+    rate: Option<String>,
+    /// The importance of events that name none, 1 to 10
+    #[arg(long, value_name = "NUMBER")]
+    importance: Option<String>,
+    /// How long events without an expiry of their own are delivered, such as '10 s'
+    #[arg(long, value_name = "SPAN")]
+    expiry: Option<String>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Make {
+    fn target(&self) -> String {
+        let rank = self.rank.map(|rank| rank.to_string());
+        let fields = [
+            ("rank", &rank),
+            ("persistence", &self.persistence),
+            ("reliability", &self.reliability),
+            ("deadline", &self.deadline),
+            ("rate", &self.rate),
+            ("importance", &self.importance),
+            ("expiry", &self.expiry),
+        ];
+        let given = fields.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        let query: Vec<String> = given.map(|(key, value)| format!("{key}={}", percent::encode(value))).collect();
+        format!("/api/v1/topics/{}?{}", percent::encode(&self.filter), query.join("&"))
+    }
+}
+
+impl Topics {
+    /// Asks the broker, and prints the answer.
+    pub fn run(&self) -> Result<(), Failure> {
+        match &self.command {
+            Command::List { reach, json } => {
+                let all = all(&reach.find()?)?;
+                if *json { print_json(&all) } else { failure::print(listed(&all, is_coloured()).as_bytes()) }
+            }
+            Command::Make(make) => {
+                let answer: TopicMade = make.reach.find()?.ask("POST", &make.target())?;
+                done(&answer, make.json, "is in effect", &answer.profile, answer.durable)
+            }
+            Command::Remove { reach, filter, json } => {
+                let target = format!("/api/v1/topics/{}", percent::encode(filter));
+                let answer: TopicRemoved = reach.find()?.ask("DELETE", &target)?;
+                done(&answer, *json, "is removed", &answer.profile, answer.durable)
+            }
+        }
+    }
+}
+
+/// All pages of the list.
+fn all(control: &Control) -> anyhow::Result<TopicProfiles> {
+    let mut all: TopicProfiles = control.ask("GET", "/api/v1/topics")?;
+    while let Some(after) = all.next.take() {
+        let page: TopicProfiles = control.ask("GET", &format!("/api/v1/topics?after={after}"))?;
+        all.profiles.extend(page.profiles);
+        all.next = page.next;
+    }
+    Ok(all)
+}
+
+fn done(
+    answer: &impl Serialize,
+    as_json: bool,
+    what: &str,
+    profile: &TopicProfile,
+    is_durable: bool,
+) -> Result<(), Failure> {
+    if as_json {
+        return print_json(answer);
+    }
+    let durable = if is_durable { "" } else { "; that is not on the disk yet" };
+    failure::print(format!("the profile of {} {what}{durable}\n", name(&profile.filter)).as_bytes())
+}
+
+fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
+    let columns = ["TOPICS", "FROM", "DEADLINE>", "LOGGED", "GUARANTEE", "RATE>", "IMPORTANCE>", "EXPIRY>"];
+    let mut table = Table::new(&columns);
+    for profile in &all.profiles {
+        let text = |value: Option<String>| value.map_or_else(Cell::none, Cell::from);
+        let from = profile.rank.map_or_else(|| "whimbrel.toml".to_owned(), |rank| format!("rank {rank}"));
+        table.row(vec![
+            name(&profile.filter).into(),
+            from.into(),
+            text(profile.deadline_ms.map(|millis| format!("{millis} ms"))),
+            profile.persistence.clone().into(),
+            text(profile.reliability.clone()),
+            text(profile.rate.clone()),
+            text(profile.importance.map(|importance| importance.to_string())),
+            text(profile.expiry_ms.map(span)),
+        ]);
+    }
+    let mut out = if table.is_empty() {
+        "no profiles: all topics have the defaults\n".to_owned()
+    } else {
+        table.text(is_coloured)
+    };
+    if !all.differing.is_empty() {
+        let names: Vec<String> = all.differing.iter().map(|broker| name(broker).to_string()).collect();
+        out += &format!(
+            "\nother profiles in whimbrel.toml: {}. What is published at a broker follows that broker's own.\n",
+            names.join(", ")
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(filter: &str, rank: Option<u32>) -> TopicProfile {
+        TopicProfile {
+            filter: filter.into(),
+            rank,
+            persistence: "auto".into(),
+            reliability: None,
+            deadline_ms: Some(50),
+            rate: None,
+            importance: None,
+            expiry_ms: None,
+        }
+    }
+
+    #[test]
+    fn profiles_are_listed_with_where_they_come_from_and_whose_differ() {
+        let profiles = vec![profile("alarm/#", None), profile("meter/+", Some(7))];
+        let text = listed(&TopicProfiles { profiles, differing: vec!["tower".into()], next: None }, false);
+        assert!(text.contains("whimbrel.toml") && text.contains("rank 7") && text.contains("50 ms"), "{text}");
+        assert!(text.ends_with(
+            "other profiles in whimbrel.toml: tower. What is published at a broker follows that broker's own.\n"
+        ));
+        let none = TopicProfiles { profiles: Vec::new(), differing: Vec::new(), next: None };
+        assert_eq!(listed(&none, false), "no profiles: all topics have the defaults\n");
+    }
+}
