@@ -50,7 +50,7 @@ pub use cursor::{GapReason, NOTICE_TOPIC};
 #[cfg(feature = "mutants")]
 pub use fault::Mutant;
 pub use inspect::{HoldGivenInfo, Holder, Holders, PlaceInfo, Presence, SessionInfo, StreamInfo, SubscriptionInfo};
-pub use overlay::{ALL_OTHERS, OverlayConfig};
+pub use overlay::{ALL_OTHERS, OverlayConfig, Pace, Routing};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
 pub use whimbrel_event::{LATENCY_BOUNDS_US, LatencyHistogram};
