@@ -2,6 +2,7 @@
 
 pub mod bench;
 mod brokers;
+pub mod catalogue;
 mod cores;
 pub mod dial;
 mod durable;
@@ -12,5 +13,6 @@ mod output;
 pub mod plan;
 mod progress;
 pub mod relay;
+mod responsiveness;
 mod scale;
 mod semi_durable;

@@ -15,11 +15,9 @@ use crate::io::{Io, LinkOutput};
 use crate::link::peers::{Peer, PeerBacklog};
 use crate::link::queue::FrameClass;
 use crate::net::NetDue;
+use crate::pace::ANNOUNCE_EVERY;
 use crate::topology::{Learned, LinkState, Neighbour};
 use crate::{Channel, Net, PeerLink};
-
-/// Least time between two announcements of the own link state.
-pub const ANNOUNCE_EVERY: Duration = Duration::from_millis(100);
 
 /// The delay that is announced for a link before its first probe has come back, microseconds.
 const DELAY_UNKNOWN_US: u32 = 1_000;
@@ -35,9 +33,7 @@ impl Net {
     /// Schedules an announcement of the own link state, [`ANNOUNCE_EVERY`] after the last one at
     /// the earliest.
     pub fn announce_soon(&mut self, now: Time) {
-        if self.timers.first_of(NetDue::Announce).is_none() {
-            self.set_timer(now.max(self.announced + ANNOUNCE_EVERY), NetDue::Announce);
-        }
+        self.set_once(now.max(self.announced + ANNOUNCE_EVERY), NetDue::Announce);
     }
 
     fn own_state(&self) -> LinkState {
@@ -446,6 +442,8 @@ mod tests {
             release_mark: usize::MAX,
             young_for: Duration::from_secs(1),
             examined_kinds: &[],
+            routing: crate::Routing::Best,
+            pace: crate::Pace::DEFAULT,
         };
         let identity = Identity {
             host: HostId::new(1 << 8),

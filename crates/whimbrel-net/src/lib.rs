@@ -12,6 +12,7 @@ pub mod interest;
 mod io;
 pub mod link;
 mod net;
+mod pace;
 pub mod registry;
 pub mod route;
 pub mod rpc;
@@ -24,8 +25,8 @@ pub use dispatch::Work;
 pub use event::{NetEvent, NetStep};
 #[cfg(feature = "mutants")]
 pub use fault::NetMutant;
-pub use flood::ANNOUNCE_EVERY;
 pub use io::{Hop, Io, LinkOutput};
 pub use link::{Channel, HangUp, PeerInput, PeerLink};
 pub use net::{Config, Identity, Net, NetDue};
+pub use pace::{ANNOUNCE_EVERY, Pace, Routing};
 pub use stats::NetStats;

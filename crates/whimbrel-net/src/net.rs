@@ -13,6 +13,7 @@ use crate::interest::own::{InterestChange, OwnInterest};
 use crate::io::LinkOutput;
 use crate::link::peers::{Peer, Peers, UNSENT_LITTLE};
 use crate::link::queue::FrameClass;
+use crate::pace::{Pace, Routing};
 use crate::route::Routes;
 use crate::stats::NetStats;
 use crate::topology::Topology;
@@ -48,6 +49,10 @@ pub struct Config {
     /// Kinds of messages between other brokers that are examined here, see
     /// [`NetEvent::Passing`](crate::NetEvent::Passing).
     pub examined_kinds: &'static [u8],
+    /// How paths are chosen.
+    pub routing: Routing,
+    /// How fast links are measured, told of and followed.
+    pub pace: Pace,
 }
 
 /// The identity under which this broker is known to others.
@@ -139,6 +144,8 @@ impl Net {
             release_mark: usize::MAX,
             young_for: Duration::ZERO,
             examined_kinds: &[],
+            routing: Routing::default(),
+            pace: Pace::DEFAULT,
         };
         let mut net = Net::new(Time::ZERO, identity, false, config);
         net.is_open = false;
@@ -175,8 +182,8 @@ impl Net {
             resumed: Time::ZERO,
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
-            routes: Routes::new(host),
-            watch: Watch::default(),
+            routes: Routes::following(host, config.routing, config.pace.threshold_percent),
+            watch: Watch::new(config.pace.ways_every),
             timers,
             own_interest: OwnInterest::new(host, incarnation, is_restored.then_some(now)),
             interests: Interests::default(),

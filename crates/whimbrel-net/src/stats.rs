@@ -46,6 +46,8 @@ pub struct NetStats {
     pub unreachable: u64,
     /// Bytes of frames with events, without the events themselves.
     pub header_bytes: u64,
+    /// Bytes of the events in these frames.
+    pub event_bytes: u64,
     /// Events that were passed on to other brokers.
     pub events_relayed: u64,
     /// Trees that were changed here because a link was down.

@@ -110,7 +110,7 @@ enum Command {
     /// Measure what a broker costs per message.
     Bench(Box<whimbrel_lab::bench::Args>),
     /// Repeat an experiment of the papers that this broker comes from.
-    Lab(whimbrel_lab::experiment::Args),
+    Lab(whimbrel_lab::catalogue::Args),
     /// Show version, commit and features.
     Version,
     /// Print a completion script for a shell.
@@ -155,7 +155,7 @@ fn run(command: Command, warnings: Vec<String>) -> Result<ExitCode, Failure> {
         Command::Passwd(passwd) => passwd.run()?,
         Command::Journal(journal) => return journal.run(),
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
-        Command::Lab(args) => return Ok(whimbrel_lab::experiment::run(&args)?),
+        Command::Lab(args) => return Ok(whimbrel_lab::catalogue::run(&args)?),
         Command::Version => version::print()?,
         Command::Completions { shell } => completions(shell)?,
     }

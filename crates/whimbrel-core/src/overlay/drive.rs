@@ -78,10 +78,10 @@ impl Broker {
         assert!(config.addresses.len() <= whimbrel_wire::ADDRESSES_MAX, "and the number of addresses");
         let incarnation = incarnation_of(self.streams.own.host(), self.streams.own.farthest().0.max(now.as_nanos()));
         let identity = identity_of(&self.streams, self.sessions.limits.deployment, incarnation);
-        let moves_sessions = config.moves_sessions;
+        let (moves_sessions, pace) = (config.moves_sessions, config.pace);
         let net = Net::new(now, identity, self.router.len() > 0, config.of_net());
         let net = self.faults.built_into(net);
-        self.overlay = Overlay { faults: self.faults, ..Overlay::new(net, moves_sessions) };
+        self.overlay = Overlay { faults: self.faults, ..Overlay::new(net, moves_sessions, pace) };
         self.store.remote_reads.number_from(incarnation);
         self.restore_known();
         self.restore_previous();
@@ -102,8 +102,8 @@ impl Broker {
             overlay.destinations.get(number).expect("it has a number").leave(&mut self.router, number);
         }
         let identity = identity_of(&self.streams, self.sessions.limits.deployment, overlay.net.incarnation() + 1);
-        let Overlay { net, waiting, stats, moves_sessions, .. } = overlay;
-        let fresh = Overlay::new(net.rehost(now, identity), moves_sessions);
+        let Overlay { net, waiting, stats, moves_sessions, pace, .. } = overlay;
+        let fresh = Overlay::new(net.rehost(now, identity), moves_sessions, pace);
         let mut fresh = Overlay { waiting, stats, faults: self.faults, ..fresh };
         fresh.watch_waiting(now);
         self.overlay = fresh;

@@ -63,6 +63,7 @@ pub use whimbrel_net::link::peers::{
 };
 pub use whimbrel_net::link::queue::{FrameClass, Occupancy};
 pub use whimbrel_net::registry::KEYS_PENDING_MAX;
+pub use whimbrel_net::{Pace, Routing};
 pub use whimbrel_wire::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 
 pub(crate) use due::Due;
@@ -92,6 +93,10 @@ pub struct OverlayConfig {
     /// The number of links up to which the broker asks for further ones, to brokers that it learns
     /// of.
     pub links_wanted: usize,
+    /// How paths are chosen.
+    pub routing: Routing,
+    /// How fast links are measured, told of and followed; best the same at all brokers.
+    pub pace: Pace,
     /// Sessions move to the broker that their client connects to, and are copied to other brokers;
     /// a shared subscription has one home among all brokers. All brokers must have the same value.
     pub moves_sessions: bool,
@@ -103,6 +108,7 @@ pub struct OverlayConfig {
 pub(crate) struct Overlay {
     pub(crate) net: Net,
     moves_sessions: bool,
+    pace: Pace,
     timers: Deadlines<Due>,
     pub(crate) destinations: Destinations,
     /// The repair of other brokers' streams.
@@ -133,11 +139,12 @@ pub(crate) struct Logs {
 }
 
 impl Overlay {
-    fn new(net: Net, moves_sessions: bool) -> Overlay {
-        let roam = Roam::begun(net.incarnation());
+    fn new(net: Net, moves_sessions: bool, pace: Pace) -> Overlay {
+        let roam = Roam::begun(net.incarnation(), pace);
         Overlay {
             net,
             moves_sessions,
+            pace,
             timers: Deadlines::default(),
             destinations: Destinations::default(),
             holes: Holes::default(),
@@ -153,7 +160,7 @@ impl Overlay {
 
     /// The overlay of a lone broker: there are no others, nothing is due, and nothing is told.
     pub(crate) fn alone(host: HostId) -> Overlay {
-        Overlay::new(Net::alone(host), false)
+        Overlay::new(Net::alone(host), false, Pace::DEFAULT)
     }
 
     /// Whether this broker is one of several, or may be. A lone broker differs on purpose where
@@ -218,6 +225,8 @@ impl OverlayConfig {
             interest_max: self.interest_max,
             expects_peers: self.expects_peers,
             links_wanted: self.links_wanted,
+            routing: self.routing,
+            pace: self.pace,
             // What waits is not sorted yet: the driver takes everything at once.
             release_mark: usize::MAX,
             young_for: CONFIRM_MAX,

@@ -101,6 +101,8 @@ impl Net {
             interest_max: 256,
             expects_peers: true,
             links_wanted: 0,
+            routing: whimbrel_core::Routing::default(),
+            pace: whimbrel_core::Pace::DEFAULT,
             moves_sessions: self.moves_sessions,
         };
         core.open_overlay(self.now, config);

@@ -37,6 +37,8 @@ impl Node {
                 interest_max: INTEREST_MAX,
                 expects_peers,
                 links_wanted: 0,
+                routing: self.routing,
+                pace: self.pace,
                 moves_sessions: self.moves_sessions,
             },
         );

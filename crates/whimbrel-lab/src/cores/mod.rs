@@ -1,35 +1,39 @@
 //! Brokers' cores in virtual time, for experiments: linked by the broker's own overlay over links
-//! of fixed delays, each with its own processor that is busy for as long as its operations cost,
-//! and with a log if it is to have one.
+//! of fixed delays, or of delay, loss and rate that change by a schedule ([`wire`]); each with its
+//! own processor that is busy for as long as its operations cost, and with a log if it is to have
+//! one.
 //!
-//! Simpler than the worlds of `whimbrel-sim`, which look for faults: nothing is lost on a link, no
-//! link is full, clients call the core without MQTT, and a disk does not fail. Clients tell an
+//! Simpler than the worlds of `whimbrel-sim`, which look for faults: the cores are not told of
+//! unsent bytes, clients call the core without MQTT, and a disk does not fail. Clients tell an
 //! experiment what it wants to know through [`Clients`].
 
 mod birth;
 pub mod costs;
 mod door;
 mod give;
+mod links;
 mod log;
 pub mod meter;
 pub mod tape;
+pub mod wire;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::store::Fetched;
-use whimbrel_core::{Broker, CacheInterest, Channel, Durability, Input, Link, Output, PeerLink};
+use whimbrel_core::{Broker, CacheInterest, Channel, Durability, Input, Link, Output, Pace, PeerLink, Routing};
 use whimbrel_event::{CheckpointToken, Event, Qos, Time};
 use whimbrel_selector::Selector;
 
 use birth::Birth;
 use costs::Costs;
-use door::{Door, Said};
+use door::Door;
 use give::give;
 use log::{Log, Slice};
 use meter::{Kind, Meter, events_come};
 use tape::{Replayed, Tape};
+use wire::Wire;
 
 /// The start of every simulation.
 pub const START: Time = Time::from_nanos(1_700_000_000_000_000_000);
@@ -103,6 +107,7 @@ enum Task {
 enum What {
     Task(usize, u32, Task),
     Wake(usize, u32),
+    Redial(usize),
 }
 
 struct Node {
@@ -122,15 +127,9 @@ struct Node {
     /// The planned deadline.
     due: Option<Time>,
     moves_sessions: bool,
+    routing: Routing,
+    pace: Pace,
     tape: Option<Tape>,
-}
-
-struct Wire {
-    ends: [(usize, PeerLink); 2],
-    delay: Duration,
-    is_up: bool,
-    /// Whether the wire is cut: everything sent over it is lost, and neither end is told.
-    is_cut: bool,
 }
 
 /// See the module's documentation.
@@ -161,6 +160,10 @@ pub struct Setup {
     pub cache: Option<whimbrel_core::cache::Plan>,
     /// Whether sessions move to the broker to which their client connects; the same at all brokers.
     pub moves_sessions: bool,
+    /// How it chooses paths.
+    pub routing: Routing,
+    /// How fast it measures links, tells of them and follows them.
+    pub pace: Pace,
     /// Whether its input is recorded until it ends: see [`Cores::replay`]. It has no log then.
     pub is_recorded: bool,
 }
@@ -184,7 +187,7 @@ impl Cores {
 
     /// Adds a running broker, and returns its number.
     pub fn add(&mut self, setup: Setup) -> usize {
-        let Setup { commit, buffer, cache, moves_sessions, is_recorded } = setup;
+        let Setup { commit, buffer, cache, moves_sessions, routing, pace, is_recorded } = setup;
         assert!(commit.is_none() || !is_recorded, "what a log gives is not recorded");
         let number = self.nodes.len();
         self.nodes.push(Node {
@@ -200,6 +203,8 @@ impl Cores {
             is_waking: false,
             due: None,
             moves_sessions,
+            routing,
+            pace,
             tape: is_recorded.then(Tape::default),
         });
         self.boot(number);
@@ -219,33 +224,6 @@ impl Cores {
         self.after_turn(number);
     }
 
-    /// Links two brokers.
-    pub fn link(&mut self, ends: [usize; 2], delay: Duration) {
-        let ends = ends.map(|node| {
-            self.next_link += 1;
-            (node, PeerLink(self.next_link))
-        });
-        self.wires.push(Wire { ends, delay, is_up: false, is_cut: false });
-        self.raise(self.wires.len() - 1);
-    }
-
-    fn raise(&mut self, wire: usize) {
-        let Wire { ends, delay, .. } = self.wires[wire];
-        if ends.iter().any(|(node, _)| self.nodes[*node].core.is_none()) {
-            return;
-        }
-        // With new names, so that data in flight under the old ones are discarded.
-        let ends = ends.map(|(node, _)| {
-            self.next_link += 1;
-            (node, PeerLink(self.next_link))
-        });
-        self.wires[wire] = Wire { ends, delay, is_up: true, is_cut: false };
-        self.by_end.extend(ends.map(|end| (end, wire)));
-        for (side, (node, link)) in ends.into_iter().enumerate() {
-            self.plan(self.now + delay, node, Task::Opened(link, side == 0));
-        }
-    }
-
     /// A broker's process is killed. Its links end, except those that are cut, and its clients are
     /// gone.
     pub fn kill(&mut self, number: usize) {
@@ -257,29 +235,11 @@ impl Cores {
             log.crash();
         }
         for wire in 0..self.wires.len() {
-            let Wire { ends, delay, is_up, is_cut } = self.wires[wire];
+            let Wire { ends, is_up, .. } = self.wires[wire];
             if is_up && let Some(side) = ends.iter().position(|(node, _)| *node == number) {
-                self.lower(wire);
-                let (other, link) = ends[1 - side];
-                if !is_cut {
-                    self.plan(self.now + delay, other, Task::Closed(link));
-                }
+                self.close(wire, side);
             }
         }
-    }
-
-    /// A wire goes down.
-    fn lower(&mut self, wire: usize) {
-        self.wires[wire].is_up = false;
-        for end in self.wires[wire].ends {
-            self.by_end.remove(&end);
-        }
-    }
-
-    /// Everything sent between two brokers is lost from now on, and neither is told.
-    pub fn cut(&mut self, ends: [usize; 2]) {
-        let is_it = |wire: &&mut Wire| ends.iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
-        self.wires.iter_mut().filter(is_it).for_each(|wire| wire.is_cut = true);
     }
 
     /// A broker is started again with the contents of its log, and its links come up.
@@ -359,6 +319,7 @@ impl Cores {
                 self.nodes[number].is_waking = false;
                 self.work(number, clients);
             }
+            What::Redial(wire) => self.redial(wire),
             What::Task(..) | What::Wake(..) => {}
         }
     }
@@ -450,28 +411,6 @@ impl Cores {
             self.plan(at, number, Task::Deadline);
         }
         tasks.into_iter().for_each(|task| self.plan(now + takes, number, task));
-    }
-
-    fn carry(&mut self, number: usize, said: Said) {
-        let Said { link, channel, bytes, at } = said;
-        let Some(wire) = self.by_end.get(&(number, link)).map(|wire| &self.wires[*wire]) else { return };
-        if wire.is_cut {
-            return;
-        }
-        let (to, far) = if wire.ends[0] == (number, link) { wire.ends[1] } else { wire.ends[0] };
-        self.plan(at + wire.delay, to, Task::Bytes(far, channel, bytes));
-    }
-
-    /// A broker has ended a link; it does not come up again before a process is started.
-    fn end(&mut self, number: usize, link: PeerLink) {
-        let Some(wire) = self.by_end.get(&(number, link)).copied() else { return };
-        self.lower(wire);
-        let wire = &self.wires[wire];
-        let (to, far) = if wire.ends[0] == (number, link) { wire.ends[1] } else { wire.ends[0] };
-        let (at, is_cut) = (self.now + wire.delay, wire.is_cut);
-        if !is_cut {
-            self.plan(at, to, Task::Closed(far));
-        }
     }
 }
 

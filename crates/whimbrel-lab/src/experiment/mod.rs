@@ -6,7 +6,6 @@ pub mod report;
 pub mod store;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -14,48 +13,7 @@ use indicatif::ProgressBar;
 use report::{Part, Report, Row};
 use store::Store;
 
-use crate::output::say;
-use crate::{durable, progress, scale, semi_durable};
-
-/// Repeat an experiment of the papers that this broker comes from
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    experiment: Experiment,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Experiment {
-    /// Mobile subscribers that recover what they missed from memory
-    SemiDurable(Options),
-    /// Subscribers that lose nothing, through absences and a crash of the broker
-    Durable(DurableOptions),
-    /// A thousand brokers, a million subscriptions, fifty regions of a cloud: how everything grows
-    Scale(ScaleOptions),
-}
-
-/// What can be chosen for the proof of scale.
-#[derive(Clone, Debug, clap::Args)]
-struct ScaleOptions {
-    #[command(flatten)]
-    options: Options,
-
-    /// Folder with measured round trips (`azure_sites.csv`, `azure_rtt.csv`)
-    /// [default: reckoned from where cities are]
-    #[arg(long)]
-    round_trips: Option<PathBuf>,
-}
-
-/// What can be chosen for the experiment on durable subscriptions.
-#[derive(Clone, Debug, clap::Args)]
-struct DurableOptions {
-    #[command(flatten)]
-    options: Options,
-
-    /// With --real: the paper's absences, every 300 s instead of every 30 s
-    #[arg(long)]
-    full: bool,
-}
+use crate::progress;
 
 /// What can be chosen for every experiment.
 #[derive(Clone, Debug, clap::Args)]
@@ -66,7 +24,7 @@ pub struct Options {
 
     /// Broker processes and sockets on this machine
     #[arg(long)]
-    real: bool,
+    pub(crate) real: bool,
 
     /// Seeds, from 1 on; of a real run: rounds [default: 5, and 3 of a real run]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -78,7 +36,7 @@ pub struct Options {
 
     /// Print one object of JSON instead of the table
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 
     /// Folder for results and plots; rows that it has are not measured again
     #[arg(long, default_value = "lab-out")]
@@ -116,9 +74,14 @@ impl Options {
         if self.real { "real" } else { "virtual" }
     }
 
-    fn effort(&self) -> Effort {
-        let seeds = self.seeds.unwrap_or(if self.real { ROUNDS } else { SEEDS });
-        Effort { seeds, quick: self.quick, full: false }
+    /// How parts are measured.
+    pub(crate) fn effort(&self) -> Effort {
+        self.effort_or(if self.real { ROUNDS } else { SEEDS })
+    }
+
+    /// The same, with this number of seeds or rounds unless said otherwise.
+    pub(crate) fn effort_or(&self, seeds: u64) -> Effort {
+        Effort { seeds: self.seeds.unwrap_or(seeds), quick: self.quick, full: false }
     }
 }
 
@@ -141,42 +104,7 @@ impl Plan {
     }
 }
 
-/// Runs the experiment of `args` and prints it. The exit code is 1 when a goal was missed.
-///
-/// # Errors
-/// When a row is not known, a broker cannot be started, or a file cannot be written.
-pub fn run(args: &Args) -> Result<ExitCode> {
-    let (options, report) = match &args.experiment {
-        Experiment::SemiDurable(options) => {
-            let plans: &[Plan] = if options.real { semi_durable::REAL } else { semi_durable::VIRTUAL };
-            (options, measure("semi-durable", options, options.effort(), plans)?)
-        }
-        Experiment::Durable(DurableOptions { options, full }) => {
-            let plans: &[Plan] = if options.real { durable::REAL } else { durable::VIRTUAL };
-            // One round of the real driver takes long enough.
-            let seeds = options.seeds.or(options.real.then_some(1));
-            let effort = Effort { full: *full, ..Options { seeds, ..options.clone() }.effort() };
-            (options, measure("durable", options, effort, plans)?)
-        }
-        Experiment::Scale(ScaleOptions { options, round_trips }) => {
-            ensure!(!options.real, "a thousand brokers are simulated: there is no --real");
-            if let Some(folder) = round_trips {
-                scale::set_round_trips(folder.clone());
-            }
-            // One seed takes long enough.
-            let effort = Options { seeds: options.seeds.or(Some(1)), ..options.clone() }.effort();
-            (options, measure("scale", options, effort, scale::VIRTUAL)?)
-        }
-    };
-    if options.json {
-        say(serde_json::to_string(&report.to_json()).context("writing the report as JSON")?)?;
-    } else {
-        say(report.table().trim_end())?;
-    }
-    Ok(if report.all_met() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn measure(experiment: &'static str, options: &Options, effort: Effort, plans: &[Plan]) -> Result<Report> {
+pub(crate) fn measure(experiment: &'static str, options: &Options, effort: Effort, plans: &[Plan]) -> Result<Report> {
     for row in &options.rows {
         let known = || plans.iter().flat_map(|plan| plan.rows.iter().chain([&plan.id])).copied().collect::<Vec<_>>();
         let exists = plans.iter().any(|plan| plan.is_wanted(std::slice::from_ref(row)));

@@ -35,6 +35,11 @@ impl Head {
         self.with((low + high) / 2.0, samples)
     }
 
+    /// A row whose figure is the mean of `samples`, which are not empty.
+    pub fn mean(self, samples: &[f64]) -> Row {
+        self.with(samples.iter().sum::<f64>() / samples.len() as f64, samples)
+    }
+
     /// A row whose figure is the largest of `samples`, for things that must never happen.
     pub fn worst(self, samples: &[f64]) -> Row {
         self.with(samples.iter().copied().fold(f64::MIN, f64::max), samples)
@@ -237,5 +242,6 @@ mod tests {
     #[test]
     fn even_numbers_of_samples_have_a_median() {
         assert_eq!(HEAD.row(&[4.0, 1.0, 2.0, 3.0]).ours, Some(2.5));
+        assert_eq!(HEAD.mean(&[4.0, 1.0, 1.0, 1.0]).ours, Some(1.75));
     }
 }

@@ -14,6 +14,7 @@ use whimbrel_wire::{Dest, EventFrame, Frame, Part, Repairers, Silence, Subtree, 
 use crate::io::{Hop, LinkOutput};
 use crate::link::peers::Peers;
 use crate::link::queue::{FrameClass, Waiting, WaitingEvent};
+use crate::pace::Routing;
 use crate::route::{Tree, TreeNode};
 use crate::stats::NetStats;
 use crate::traces::{TraceStep, Traces};
@@ -199,7 +200,7 @@ impl Net {
     }
 
     /// Sends an event around a link that is down. Gives it up if this broker has repaired its path
-    /// before, or [`Repairers`] is full.
+    /// before, or [`Repairers`] is full. With [`Routing::Direct`] there is no other way.
     fn repair(
         &mut self,
         now: Time,
@@ -208,6 +209,11 @@ impl Net {
         mut below: Vec<(HostId, Dest)>,
         out: &mut dyn LinkOutput,
     ) {
+        if self.config.routing == Routing::Direct {
+            self.stats.unreachable += below.len() as u64;
+            self.traffic.traces.record(now, sending.id, TraceStep::GivenUp);
+            return;
+        }
         let sending =
             if fault!(self, RepairLoop) { &Sending { repairers: Repairers::NONE, ..*sending } } else { sending };
         // A part of a tree lists destinations in the order of their paths.
@@ -353,6 +359,7 @@ impl Carrier<'_> {
         frame.clear();
         sending.header(tree, default).encode_header(sending.event.len(), &mut frame);
         self.stats.header_bytes += frame.len() as u64;
+        self.stats.event_bytes += sending.event.len() as u64;
         frame.extend_from_slice(sending.event);
         self.write(link, sending.class().channel(), &frame, out);
         self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));

@@ -5,10 +5,12 @@ use core::time::Duration;
 
 use whimbrel_event::Time;
 
-/// Interval at which the caller sends a probe over each link.
+/// Interval at which the caller sends a probe over each link, unless its
+/// [`Pace`](crate::Pace) says otherwise.
 pub const PROBE_EVERY: Duration = Duration::from_millis(500);
 
-/// A link over which nothing was received for this time is down.
+/// A link over which nothing was received for this time is down, where probes are sent every
+/// [`PROBE_EVERY`].
 pub const LINK_DEAD_AFTER: Duration = Duration::from_secs(2);
 
 /// The number of probes over which the loss is measured; an echo of an older one is refused.
@@ -85,8 +87,8 @@ impl Estimate {
         Estimate { next: 0, answered: 0, delay: None, jitter: 0, heard: now, told: None }
     }
 
-    /// Records that a probe is sent, which is due every [`PROBE_EVERY`]. Returns its sequence
-    /// number, which the peer echoes along with the time of sending.
+    /// Records that a probe is sent. Returns its sequence number, which the peer echoes along with
+    /// the time of sending.
     pub fn sent(&mut self) -> u64 {
         let sequence = self.next;
         self.next += 1;
@@ -153,14 +155,14 @@ impl Estimate {
         ((lost * 1_000 + all / 2) / all) as u16
     }
 
-    /// Whether nothing was received for [`LINK_DEAD_AFTER`].
-    pub fn is_silent(&self, now: Time) -> bool {
-        now >= self.silent_at()
+    /// Whether nothing was received for the time `after`.
+    pub fn is_silent(&self, now: Time, after: Duration) -> bool {
+        now >= self.silent_at(after)
     }
 
-    /// When the link becomes silent if nothing is received until then.
-    pub fn silent_at(&self) -> Time {
-        self.heard + LINK_DEAD_AFTER
+    /// When the link has been silent for the time `after` if nothing is received until then.
+    pub fn silent_at(&self, after: Duration) -> Time {
+        self.heard + after
     }
 
     /// Delay (microseconds) and loss (thousandths), if they are to be announced to all other

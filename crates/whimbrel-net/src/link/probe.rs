@@ -6,7 +6,6 @@ use core::time::Duration;
 use whimbrel_event::Time;
 use whimbrel_wire::{Cutter, Frame, Invalid, Probe, ProbeEcho};
 
-use super::estimate::{LINK_DEAD_AFTER, PROBE_EVERY};
 use super::peers::HELLO_WITHIN;
 use crate::io::{Io, LinkOutput};
 use crate::net::NetDue;
@@ -16,7 +15,9 @@ impl Net {
     /// Checks a link for silence and for being stuck, and sends a probe.
     pub(crate) fn probe(&mut self, io: &mut Io<'_>, link: PeerLink) {
         let now = io.now;
-        let has_stood_still = self.has_stood_still(now, LINK_DEAD_AFTER);
+        let pace = self.config.pace;
+        let dead_after = pace.dead_after();
+        let has_stood_still = self.has_stood_still(now, dead_after);
         let Some(peer) = self.peers.get_mut(link) else { return };
         if peer.who.is_none() {
             // A timer of an earlier link with this number may expire first.
@@ -26,8 +27,8 @@ impl Net {
             return self.hang_up(now, link, HangUp::Silent, io.out);
         }
         // After a standstill of this broker itself no neighbour was heard; the excuse has a bound.
-        let is_excused = has_stood_still && now < peer.estimate.silent_at() + LINK_DEAD_AFTER + LINK_DEAD_AFTER;
-        if peer.estimate.is_silent(now) && !is_excused {
+        let is_excused = has_stood_still && now < peer.estimate.silent_at(dead_after) + dead_after + dead_after;
+        if peer.estimate.is_silent(now, dead_after) && !is_excused {
             return self.hang_up(now, link, HangUp::Silent, io.out);
         }
         if peer.is_stuck(now) || peer.is_overrun() {
@@ -40,7 +41,7 @@ impl Net {
         // Including the timer that waited for the hello: otherwise there would be two probes per
         // interval.
         self.timers.drop_all(NetDue::Probe(link));
-        self.set_timer(now + PROBE_EVERY, NetDue::Probe(link));
+        self.set_timer(now + pace.probe_every, NetDue::Probe(link));
     }
 
     /// Handles a probe or its echo.
@@ -66,7 +67,8 @@ impl Net {
                 if peer.estimate.echo(now, u64::from(sequence), Time::from_nanos(sent), held).is_err() {
                     self.stats.bad_echoes += 1;
                 } else if peer.estimate.news().is_some() {
-                    self.announce_soon(now);
+                    let at = now.max(self.announced + self.config.pace.announce_every);
+                    self.set_once(at, NetDue::Announce);
                 }
             }
             _ => return Err(Invalid::Form("a datagram")),

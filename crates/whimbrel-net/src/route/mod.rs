@@ -8,32 +8,45 @@ mod graph;
 mod paths;
 mod trees;
 
+use std::collections::BTreeSet;
+
 use whimbrel_event::HostId;
 
 use cached::Cached;
 use graph::Graph;
-use paths::Paths;
+use paths::{Paths, Wanted};
 
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
 pub use graph::{HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
 pub use trees::{TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, TreeNode, Trees};
 
-use crate::topology::Topology;
+use crate::pace::Routing;
+use crate::topology::{BROKERS_MAX, Topology};
 
 /// Most detours that are cached for the present topology; the oldest is replaced first.
 pub const DETOURS_MAX: usize = 16;
 
 /// The shortest paths in a topology, as it was at the last [`Routes::update`].
 ///
+/// Invariants: the paths to all brokers form one tree, so an event for many takes each link once.
+/// After an update each path costs at most 1 / (1 - threshold) of the cheapest one, and exactly
+/// that much if no path was known before. With [`Routing::Direct`] a broker that is or was a
+/// neighbour is behind no other one, and nowhere in the tree while there is no link to it.
+///
 /// Takes per broker some 40 bytes, and as many again for each of [`DETOURS_MAX`]; 16 bytes per
 /// link; and for the trees at most 8 bytes × [`TREES_SIZE_MAX`].
 #[derive(Debug)]
 pub struct Routes {
     own: HostId,
-    /// Version of the topology; `None` before the first update.
+    /// Version of the topology and of its structure; `None` before the first update.
     version: Option<u64>,
-    /// Changes of the topology wait until many can be taken together.
-    is_held: bool,
+    structure: Option<u64>,
+    held: HeldChanges,
+    routing: Routing,
+    /// See [`Pace::threshold_percent`](crate::Pace::threshold_percent).
+    threshold_percent: u8,
+    /// With [`Routing::Direct`]: the brokers that are or were neighbours, at most [`BROKERS_MAX`].
+    met: BTreeSet<HostId>,
     graph: Graph,
     paths: Paths,
     /// Grows when the paths have changed.
@@ -42,6 +55,17 @@ pub struct Routes {
     detours: Vec<Detour>,
     /// The place of the detour that is replaced next.
     oldest: usize,
+}
+
+/// The changes of the topology that leave the paths as they are: they are taken together later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeldChanges {
+    /// None.
+    Nothing,
+    /// Those of costs, as long as no broker and no link is new or gone.
+    Costs,
+    /// All.
+    All,
 }
 
 #[derive(Debug)]
@@ -94,40 +118,89 @@ impl Ways<'_> {
 }
 
 impl Routes {
-    /// The routes of a host; no host is reachable before the first [`Routes::update`].
+    /// The routes of a host over the paths of least cost, without a threshold; no host is reachable
+    /// before the first [`Routes::update`].
     pub fn new(own: HostId) -> Routes {
+        Routes::following(own, Routing::Best, 0)
+    }
+
+    /// The routes of a host by a way of choosing them. `threshold_percent`: see
+    /// [`Pace::threshold_percent`](crate::Pace::threshold_percent).
+    ///
+    /// # Panics
+    /// When the threshold is not below 100: a present path would cost nothing.
+    pub fn following(own: HostId, routing: Routing, threshold_percent: u8) -> Routes {
+        assert!(threshold_percent < 100, "a present path costs something");
         let (graph, paths) = (Graph::default(), Paths::default());
         // The sets are of hosts, whose ids are random: an attacker does not choose them.
         let trees = Cached::new(own.as_u64());
-        let (version, is_held, epoch, detours, oldest) = (None, false, 0, Vec::new(), 0);
-        Routes { own, version, is_held, graph, paths, epoch, trees, detours, oldest }
+        Routes {
+            own,
+            version: None,
+            structure: None,
+            held: HeldChanges::Nothing,
+            routing,
+            threshold_percent,
+            met: BTreeSet::new(),
+            graph,
+            paths,
+            epoch: 0,
+            trees,
+            detours: Vec::new(),
+            oldest: 0,
+        }
     }
 
-    /// Sets whether the paths stay as they are although the topology changes.
-    pub fn hold(&mut self, is_held: bool) {
-        self.is_held = is_held;
+    /// Sets which changes of the topology leave the paths as they are.
+    pub fn hold(&mut self, held: HeldChanges) {
+        self.held = held;
     }
 
     /// Computes the paths anew if the version of the topology differs from the last one, unless the
-    /// paths are held. Returns whether any path has changed: the brokers on it, the
-    /// ports and the protocol of these, not its cost.
+    /// change is held. Returns whether any path has changed: the brokers on it, the ports and the
+    /// protocol of these, not its cost.
+    ///
+    /// An edge of the present tree of paths counts with its cost less the threshold, so that
+    /// another path is taken only if it is better by that much; the costs that are told are whole.
     ///
     /// # Panics
     /// When it is the topology of another broker.
     pub fn update(&mut self, topology: &Topology) -> bool {
         assert_eq!(topology.own(), self.own, "routes follow from the topology of their broker");
-        if self.is_held || self.version == Some(topology.version()) {
+        let is_held = match self.held {
+            HeldChanges::Nothing => false,
+            HeldChanges::Costs => self.structure == Some(topology.structure()),
+            HeldChanges::All => true,
+        };
+        if is_held || self.version == Some(topology.version()) {
             return false;
         }
-        self.version = Some(topology.version());
+        (self.version, self.structure) = (Some(topology.version()), Some(topology.structure()));
         self.detours.clear();
         let graph = Graph::new(topology);
-        let paths = Paths::new(&graph, self.own, &[], &[]);
+        self.meet(&graph);
+        let kept = self.paths.previous_in(&self.graph, &graph);
+        let wanted = Wanted { kept: &kept, threshold_percent: self.threshold_percent, ..self.wanted() };
+        let paths = Paths::new(&graph, self.own, wanted);
         let is_same_set = graph.hosts == self.graph.hosts && graph.protocols == self.graph.protocols;
         let is_same = is_same_set && paths.is_same_way(&self.paths);
         (self.graph, self.paths) = (graph, paths);
         self.epoch += u64::from(!is_same);
         !is_same
+    }
+
+    /// Notes the present neighbours, where it matters that they were neighbours.
+    fn meet(&mut self, graph: &Graph) {
+        let Some(own) = graph.index(self.own).filter(|_| self.routing == Routing::Direct) else { return };
+        let room = BROKERS_MAX.saturating_sub(self.met.len());
+        let hosts = graph.edges(own).iter().map(|edge| graph.hosts[edge.to as usize]);
+        let unmet: Vec<HostId> = hosts.filter(|host| !self.met.contains(host)).take(room).collect();
+        self.met.extend(unmet);
+    }
+
+    /// What is wanted of every path.
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { direct_to: (self.routing == Routing::Direct).then_some(&self.met), ..Wanted::default() }
     }
 
     /// How many brokers, links and nodes of trees are remembered, and how many bytes they take,
@@ -185,7 +258,7 @@ impl Routes {
     }
 
     fn detour(&mut self, avoided: &[HostId], dead: &[HostId]) -> usize {
-        let paths = Paths::new(&self.graph, self.own, avoided, dead);
+        let paths = Paths::new(&self.graph, self.own, Wanted { avoided, dead, ..self.wanted() });
         let detour = Detour { avoided: avoided.into(), dead: dead.into(), paths };
         if self.detours.len() < DETOURS_MAX {
             self.detours.push(detour);

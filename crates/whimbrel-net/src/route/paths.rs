@@ -1,7 +1,7 @@
 //! Shortest paths from one broker to all others.
 
 use core::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use whimbrel_event::HostId;
 
@@ -40,26 +40,26 @@ impl PathStep {
 ///
 /// Of several shortest paths to a broker, the one whose last broker but one has the smallest host
 /// id is taken, and so on towards the source. So the same links give the same paths at every
-/// broker.
+/// broker that had none before.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     pub(super) spots: Vec<PathStep>,
 }
 
 impl Paths {
-    /// Paths from `own` that visit none of `avoided` and do not begin with a link to one of `dead`.
-    /// Nothing is reached if `own` is not in the graph.
-    pub(super) fn new(graph: &Graph, own: HostId, avoided: &[HostId], dead: &[HostId]) -> Paths {
+    /// Paths from `own` as they are wanted. Nothing is reached if `own` is not in the graph.
+    pub(super) fn new(graph: &Graph, own: HostId, wanted: Wanted<'_>) -> Paths {
         let Some(source) = graph.index(own) else {
             return Paths { spots: vec![UNREACHED; graph.hosts.len()] };
         };
-        let mut search = PathSearch::new(graph, source, avoided);
-        let dead: Vec<u32> = dead.iter().filter_map(|host| graph.index(*host)).collect();
+        let mut search = PathSearch::new(graph, source, wanted);
+        let dead: Vec<u32> = wanted.dead.iter().filter_map(|host| graph.index(*host)).collect();
         for edge in graph.edges(source).iter().filter(|edge| !dead.contains(&edge.to)) {
             search.relax(source, edge);
         }
-        while let Some(Reverse((cost, node))) = search.heap.pop() {
-            if cost == search.spots[node as usize].cost {
+        search.is_behind_source = true;
+        while let Some(Reverse((weight, node))) = search.heap.pop() {
+            if weight == search.weights[node as usize] {
                 for edge in graph.edges(node) {
                     search.relax(node, edge);
                 }
@@ -68,6 +68,20 @@ impl Paths {
         let mut paths = Paths { spots: search.spots };
         paths.rank(source);
         paths
+    }
+
+    /// By broker of `later`: the broker before it on the path here, of `graph`, as an index in
+    /// `later`; [`NONE`] where there is none. One step for each broker, and in addition log n where
+    /// the brokers differ.
+    pub(super) fn previous_in(&self, graph: &Graph, later: &Graph) -> Vec<u32> {
+        let before = |(node, host): (usize, &HostId)| {
+            let is_same = graph.hosts.get(node) == Some(host);
+            let spot = self.spot(if is_same { node as u32 } else { graph.index(*host)? })?;
+            let previous = graph.hosts[spot.previous as usize];
+            let is_same = later.hosts.get(spot.previous as usize) == Some(&previous);
+            if is_same { Some(spot.previous) } else { later.index(previous) }
+        };
+        later.hosts.iter().enumerate().map(|of| before(of).unwrap_or(NONE)).collect()
     }
 
     /// Numbers the tree of all paths in pre-order.
@@ -116,40 +130,87 @@ impl Paths {
     }
 }
 
-struct PathSearch {
-    spots: Vec<PathStep>,
-    /// It has at most one entry for each edge.
-    heap: BinaryHeap<Reverse<(u64, u32)>>,
-    banned: Vec<bool>,
+/// What is wanted of paths.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wanted<'a> {
+    /// The brokers that no path visits.
+    pub(super) avoided: &'a [HostId],
+    /// The neighbours with links to which no path begins.
+    pub(super) dead: &'a [HostId],
+    /// By broker: the one before it on the present path, [`NONE`] without one; empty: there are no
+    /// present paths.
+    pub(super) kept: &'a [u32],
+    /// By how much an edge of a present path counts less, per cent.
+    pub(super) threshold_percent: u8,
+    /// The brokers that are reached over the source's own links only, while other paths take the
+    /// fewest links; `None`: all paths take the least cost.
+    pub(super) direct_to: Option<&'a BTreeSet<HostId>>,
 }
 
-impl PathSearch {
-    fn new(graph: &Graph, source: u32, avoided: &[HostId]) -> PathSearch {
-        let mut banned = vec![false; graph.hosts.len()];
-        for node in avoided.iter().filter_map(|host| graph.index(*host)) {
-            banned[node as usize] = true;
-        }
-        let mut spots = vec![UNREACHED; graph.hosts.len()];
+struct PathSearch<'a> {
+    spots: Vec<PathStep>,
+    /// By broker: the sum that the search minimizes, of the edges' weights.
+    weights: Vec<u64>,
+    /// It has at most one entry for each edge.
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Brokers that no path visits.
+    banned: Vec<bool>,
+    /// Brokers that are reached from the source only.
+    met: Vec<bool>,
+    wanted: Wanted<'a>,
+    /// The source's own links are relaxed.
+    is_behind_source: bool,
+}
+
+impl<'a> PathSearch<'a> {
+    fn new(graph: &Graph, source: u32, wanted: Wanted<'a>) -> PathSearch<'a> {
+        let size = graph.hosts.len();
+        let marked = |hosts: &mut dyn Iterator<Item = &HostId>| {
+            let mut marks = vec![false; size];
+            for node in hosts.filter_map(|host| graph.index(*host)) {
+                marks[node as usize] = true;
+            }
+            marks
+        };
+        let banned = marked(&mut wanted.avoided.iter());
+        let met = marked(&mut wanted.direct_to.into_iter().flatten());
+        let mut spots = vec![UNREACHED; size];
         spots[source as usize] = PathStep { cost: 0, previous: source, first: source, ..UNREACHED };
-        PathSearch { spots, heap: BinaryHeap::new(), banned }
+        let mut weights = vec![u64::MAX; size];
+        weights[source as usize] = 0;
+        PathSearch { spots, weights, heap: BinaryHeap::new(), banned, met, wanted, is_behind_source: false }
+    }
+
+    /// What an edge adds to the sum that is minimized; positive.
+    fn weight(&self, from: u32, edge: &GraphEdge) -> u64 {
+        if self.wanted.direct_to.is_some() {
+            return 1;
+        }
+        match self.wanted.kept.get(edge.to as usize) {
+            Some(previous) if *previous == from => {
+                edge.cost - edge.cost * u64::from(self.wanted.threshold_percent) / 100
+            }
+            _ => edge.cost,
+        }
     }
 
     /// Relaxes an edge from a broker whose path is final. As every hop has a positive cost, a
     /// broker whose path becomes better, or equal with a smaller host, is not final yet.
     fn relax(&mut self, from: u32, edge: &GraphEdge) {
-        if self.banned[edge.to as usize] {
+        if self.banned[edge.to as usize] || (self.is_behind_source && self.met[edge.to as usize]) {
             return;
         }
+        let weight = self.weights[from as usize] + self.weight(from, edge);
         let PathStep { cost, first, depth, .. } = self.spots[from as usize];
-        let cost = cost + edge.cost;
-        let to = &mut self.spots[edge.to as usize];
-        if cost > to.cost || (cost == to.cost && from > to.previous) {
+        let (least, to) = (&mut self.weights[edge.to as usize], &mut self.spots[edge.to as usize]);
+        if weight > *least || (weight == *least && from > to.previous) {
             return;
         }
-        if cost < to.cost {
-            self.heap.push(Reverse((cost, edge.to)));
+        if weight < *least {
+            self.heap.push(Reverse((weight, edge.to)));
         }
+        *least = weight;
         let first = if depth == 0 { edge.to } else { first };
-        *to = PathStep { cost, previous: from, first, rank: NONE, port: edge.port, depth: depth + 1 };
+        *to = PathStep { cost: cost + edge.cost, previous: from, first, rank: NONE, port: edge.port, depth: depth + 1 };
     }
 }

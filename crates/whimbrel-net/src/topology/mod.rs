@@ -73,6 +73,7 @@ pub struct Topology {
     holders: HashTable<HostId>,
     hasher: Seeded,
     version: u64,
+    structure: u64,
 }
 
 impl Topology {
@@ -86,6 +87,7 @@ impl Topology {
             // The ids of hosts are random, and names are in the certificates of known brokers.
             hasher: Seeded::new(own.as_u64()),
             version: 0,
+            structure: 0,
         }
     }
 
@@ -150,9 +152,11 @@ impl Topology {
     fn put(&mut self, state: LinkState, expires: Time) {
         let host = state.host;
         let old = self.take(host);
-        let is_same = |old: LinkState| old.neighbours == state.neighbours && old.protocol == state.protocol;
-        let is_same_graph = old.is_some_and(|old| is_same(old.state));
-        self.version += u64::from(!is_same_graph);
+        let is_same =
+            |old: &KnownBroker| old.state.neighbours == state.neighbours && old.state.protocol == state.protocol;
+        let has_same_links = |old: &KnownBroker| old.state.has_same_links(&state);
+        self.version += u64::from(!old.as_ref().is_some_and(is_same));
+        self.structure += u64::from(!old.as_ref().is_some_and(has_same_links));
         let Topology { entries, holders, hasher, .. } = self;
         let hash = hasher.hash_one(&*state.name);
         entries.insert(host, KnownBroker { state, expires });
@@ -177,7 +181,9 @@ impl Topology {
     /// When it is this broker.
     pub fn forget(&mut self, host: HostId) {
         assert_ne!(host, self.own, "a broker does not forget itself");
-        self.version += u64::from(self.take(host).is_some());
+        let is_gone = u64::from(self.take(host).is_some());
+        self.version += is_gone;
+        self.structure += is_gone;
     }
 
     /// Removes the brokers whose state has expired. Returns them in the order in which they
@@ -189,6 +195,7 @@ impl Topology {
         {
             self.take(host);
             self.version += 1;
+            self.structure += 1;
             gone.push(host);
         }
         gone
@@ -261,5 +268,11 @@ impl Topology {
     /// Version of the graph: greater whenever a broker, or one of its links, has changed.
     pub fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Version of the graph without the costs of links: greater whenever a broker or a link is new
+    /// or gone. It does not change without [`Topology::version`].
+    pub fn structure(&self) -> u64 {
+        self.structure
     }
 }

@@ -136,6 +136,14 @@ impl LinkState {
         }
     }
 
+    /// Whether another state of the host has the same links and protocol, whatever the links cost.
+    /// The neighbours of both must be sorted.
+    pub(super) fn has_same_links(&self, other: &LinkState) -> bool {
+        let link = |end: &Neighbour| (end.host, end.port);
+        let is_same = self.neighbours.iter().map(link).eq(other.neighbours.iter().map(link));
+        is_same && self.protocol == other.protocol
+    }
+
     /// Order of two states of one host: the greater is the newer.
     pub fn age_order(&self) -> (u64, u64) {
         (self.incarnation, self.sequence)

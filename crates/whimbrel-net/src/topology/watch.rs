@@ -12,18 +12,23 @@ use core::time::Duration;
 use whimbrel_event::Time;
 
 use super::{FEW_BROKERS, Topology};
-use crate::route::Routes;
+use crate::route::{HeldChanges, Routes};
 
 /// The pause between two computations of paths, per broker beyond [`FEW_BROKERS`]: they take some
 /// hundredth of a processor at most.
 pub const WAYS_PAUSE: Duration = Duration::from_micros(50);
 
 /// The version of the topology that was handled last, and the earliest time of the next change.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Watch {
-    /// The version of the topology.
+    /// The version of the topology, and of its structure.
     version: u64,
+    structure: u64,
     ways_at: Time,
+    /// The earliest time of the next change that only costs cause.
+    costs_at: Time,
+    /// See [`Pace::ways_every`](crate::Pace::ways_every).
+    ways_every: Duration,
 }
 
 /// The result of a look at the topology.
@@ -38,9 +43,18 @@ pub(crate) enum Watched {
 }
 
 impl Watch {
+    /// No topology was handled. `ways_every`: see [`Pace::ways_every`](crate::Pace::ways_every).
+    pub(crate) fn new(ways_every: Duration) -> Watch {
+        Watch { version: 0, structure: 0, ways_at: Time::ZERO, costs_at: Time::ZERO, ways_every }
+    }
+
     /// Lets paths be computed again if the pause is over at this moment.
     pub(crate) fn hold(&self, now: Time, routes: &mut Routes) {
-        routes.hold(now < self.ways_at);
+        routes.hold(match (now < self.ways_at, now < self.costs_at) {
+            (true, _) => HeldChanges::All,
+            (false, true) => HeldChanges::Costs,
+            (false, false) => HeldChanges::Nothing,
+        });
     }
 
     /// Computes the paths anew if the topology has changed, at most once per pause.
@@ -51,9 +65,13 @@ impl Watch {
         if now < self.ways_at {
             return Watched::Later(self.ways_at);
         }
-        self.version = topology.version();
+        if self.structure == topology.structure() && now < self.costs_at {
+            return Watched::Later(self.costs_at);
+        }
+        (self.version, self.structure) = (topology.version(), topology.structure());
         routes.update(topology);
         self.ways_at = now + WAYS_PAUSE * beyond_few(topology);
+        self.costs_at = now + self.ways_every;
         self.hold(now, routes);
         Watched::Changed
     }

@@ -126,12 +126,12 @@ fn a_link_is_silent_two_seconds_after_the_last_frame() {
     estimate.heard(last);
     estimate.heard(START);
     let end = last + LINK_DEAD_AFTER;
-    assert_eq!(estimate.silent_at(), end);
-    assert!(!estimate.is_silent(Time::from_nanos(end.as_nanos() - 1)));
-    assert!(estimate.is_silent(end));
+    assert_eq!(estimate.silent_at(LINK_DEAD_AFTER), end);
+    assert!(!estimate.is_silent(Time::from_nanos(end.as_nanos() - 1), LINK_DEAD_AFTER));
+    assert!(estimate.is_silent(end, LINK_DEAD_AFTER));
     // Even an invalid echo shows that the peer is there.
     estimate.echo(end, 7, START, ms(0)).expect_err("no probe was sent");
-    assert!(!estimate.is_silent(end));
+    assert!(!estimate.is_silent(end, LINK_DEAD_AFTER));
 }
 
 #[test]
@@ -181,5 +181,5 @@ fn nothing_overflows() {
         estimate.echo(end, sequence, Time::ZERO, Duration::ZERO).expect("a very late echo");
     }
     assert_eq!(estimate.delay_us(), Some(u32::MAX));
-    assert_eq!(estimate.silent_at(), end, "time ends there");
+    assert_eq!(estimate.silent_at(LINK_DEAD_AFTER), end, "time ends there");
 }

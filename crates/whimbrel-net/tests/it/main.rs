@@ -13,6 +13,7 @@ mod queueing;
 mod reduce;
 mod reduce_traffic;
 mod refusing;
+mod routing;
 mod same;
 mod scenarios;
 mod topology;

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use whimbrel_core::{Pace, Routing};
+
 use super::Listener;
 use super::problem::Problem;
 use super::settings::Settings;
@@ -24,6 +26,10 @@ pub struct Asked {
     pub links_wanted: usize,
     /// Entries of the announced interest, at most.
     pub interest_max: usize,
+    /// How paths are chosen.
+    pub routing: Routing,
+    /// How fast links are measured, told of and followed.
+    pub pace: Pace,
 }
 
 /// Checks the settings of the overlay.
@@ -49,7 +55,23 @@ pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, w
         advertise,
         links_wanted: settings.number("overlay.links") as usize,
         interest_max: settings.number("overlay.interest_max") as usize,
+        routing: routing(&settings.text("overlay.routing")),
+        pace: pace(&settings.text("overlay.preset")),
     }
+}
+
+/// The way of choosing paths of a checked name.
+fn routing(name: &str) -> Routing {
+    match name {
+        "direct" => Routing::Direct,
+        "best" => Routing::Best,
+        _ => Routing::Reactive,
+    }
+}
+
+/// The pace of a checked preset.
+fn pace(preset: &str) -> Pace {
+    if preset == "paper" { Pace::PAPER } else { Pace::DEFAULT }
 }
 
 /// A mistake in the announced addresses, and its help.

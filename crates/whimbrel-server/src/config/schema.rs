@@ -153,6 +153,10 @@ keys! {
         "With fewer links than this, brokers that others tell of are dialled too; 0 means only peers are";
     "overlay" "interest_max" None, "N", Kind::Count(32, 65_536), "256",
         "Entries of the interest that the broker tells others; beyond it, similar ones are merged and others send more than is wanted";
+    "overlay" "routing" None, "ROUTING", Kind::Choice(&["direct", "best", "reactive"]), "reactive",
+        "The paths of events between brokers: only the link to a neighbour itself (`direct`), the paths of least delay and loss (`best`), or these and reactions to links that fail (`reactive`)";
+    "overlay" "preset" None, "PRESET", Kind::Choice(&["default", "paper"]), "default",
+        "How fast links are measured and followed, best the same at all brokers: probes every 0.5 s, and another path is taken at once if it is 10 % better (`default`); or every 5 s, told every 10 s, followed every 30 s if it is 20 % better (`paper`, for comparisons)";
 
     "place" "lat" flag("place-lat", "WHIMBREL_PLACE_LAT"), "DEGREES", Kind::Degrees(LATITUDE_MAX), "",
         "The latitude of where the broker is (WGS 84, positive northwards), for the map of the console";

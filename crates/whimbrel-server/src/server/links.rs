@@ -54,6 +54,8 @@ pub(super) fn open_overlay(
         interest_max: asked.interest_max,
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
+        routing: asked.routing,
+        pace: asked.pace,
         // Simulated worlds still find duplicate and lost events where sessions move: see decision
         // 13.
         moves_sessions: true,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
-use whimbrel_core::CacheInterest;
 use whimbrel_core::cache::{Capacity, PartitionPlan, Plan, Policy};
+use whimbrel_core::{CacheInterest, Pace, Routing};
 use whimbrel_event::Deployment;
 use whimbrel_selector::Selector;
 use whimbrel_server::config::schema::{KEYS, Key};
@@ -241,6 +241,23 @@ fn peers_are_gathered_from_repeated_options_which_prevail_over_the_file() {
     assert_eq!(file.load(&twice).expect("a configuration").overlay.peers, ["b.example:1", "10.0.0.5:2"]);
     let refusal = file.refusal(&[flag("overlay.peers", "b.example")]);
     assert_says(&refusal, "`overlay.peers` has \"b.example\", which is no host and port");
+}
+
+#[test]
+fn routing_and_preset_are_chosen_by_name() {
+    let load = |text: &str| File::new(&format!("dev = true\n[overlay]\n{text}\n"));
+    let of = |text: &str| {
+        let overlay = load(text).load(&[]).expect("a configuration").overlay;
+        (overlay.routing, overlay.pace)
+    };
+    assert_eq!(of(""), (Routing::Reactive, Pace::DEFAULT));
+    assert_eq!(of("routing = \"direct\"\npreset = \"paper\""), (Routing::Direct, Pace::PAPER));
+    assert_eq!(of("routing = \"best\"\npreset = \"default\""), (Routing::Best, Pace::DEFAULT));
+    let refusal = load("routing = \"quick\"").refusal(&[]);
+    assert_says(&refusal, "`overlay.routing` is not known");
+    assert_says(&refusal, "one of direct, best, reactive");
+    assert_says(&refusal, "[whimbrel.toml:3:");
+    assert_says(&load("preset = \"fast\"").refusal(&[]), "one of default, paper");
 }
 
 #[test]

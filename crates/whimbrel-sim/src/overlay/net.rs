@@ -194,6 +194,8 @@ impl Fabric {
             interest_max: self.interest_max,
             expects_peers,
             links_wanted: 0,
+            routing: whimbrel_core::Routing::default(),
+            pace: whimbrel_core::Pace::DEFAULT,
             moves_sessions,
         };
         broker.open_overlay(now, overlay);

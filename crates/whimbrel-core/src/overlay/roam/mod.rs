@@ -38,6 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, PredecessorsBuf, Tick, Time};
+use whimbrel_net::Pace;
 use whimbrel_net::topology::LinkState;
 
 use super::{Due, Overlay};
@@ -248,8 +249,8 @@ pub(crate) struct Roam {
 
 impl Roam {
     /// This broker begins.
-    pub(super) fn begun(incarnation: u64) -> Roam {
-        let mut roam = Roam::default();
+    pub(super) fn begun(incarnation: u64, pace: Pace) -> Roam {
+        let mut roam = Roam { past: Past::new(pace), ..Roam::default() };
         roam.searches.number_from(incarnation);
         roam.telling.number_from(incarnation);
         roam.copying.number_from(incarnation);

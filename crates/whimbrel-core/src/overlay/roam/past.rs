@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_net::link::estimate::LINK_DEAD_AFTER;
+use whimbrel_net::Pace;
 
 use super::copying::COPY_EVERY;
 use super::map::{Leading, Map, hash_of};
@@ -32,7 +32,9 @@ const REPLICAS_CHANGED: Duration = STILL.saturating_add(COPY_EVERY.saturating_mu
 /// When one has lasted so long, whoever was in it was alive then, and whoever was its replica has
 /// the copies, if that was started again before: one that is silent is noticed later than that it
 /// has ended.
-const REPLICAS_TOLD: Duration = LINK_DEAD_AFTER.saturating_add(COPY_EVERY.saturating_mul(2));
+fn replicas_told(pace: Pace) -> Duration {
+    pace.dead_after().saturating_add(COPY_EVERY.saturating_mul(2))
+}
 
 /// A set of brokers that there was.
 #[derive(Debug)]
@@ -50,6 +52,8 @@ pub(super) struct Past {
     ended_at: Option<Time>,
     /// When a broker was last heard of in a life that its link state did not tell of yet.
     restarted_at: Option<Time>,
+    /// How soon a silent broker is noticed.
+    pace: Pace,
 }
 
 /// Whether a broker of one of those sets cannot be reached now, and has not ended.
@@ -72,6 +76,11 @@ fn is_forgotten(set: &Set, owner: HostId, leading: &Leading, (now, is_told): (&M
 }
 
 impl Past {
+    /// Without any sets.
+    pub(super) fn new(pace: Pace) -> Past {
+        Past { pace, ..Past::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.sets.is_empty()
     }
@@ -158,7 +167,8 @@ impl Past {
             return false;
         }
         // What it had when those began that did not last, those of before may have.
-        let steady = with.clone().position(|set| set.lasted >= REPLICAS_TOLD).map_or(usize::MAX, |at| at + 1);
+        let steady =
+            with.clone().position(|set| set.lasted >= replicas_told(self.pace)).map_or(usize::MAX, |at| at + 1);
         with.take(steady).any(|set| is_forgotten(set, owner, &set.map.leading(client), (now, |_| true)))
     }
 }
@@ -201,10 +211,10 @@ impl Overlay {
         if !self.is_open() {
             return false;
         }
-        let Past { sets, .. } = &self.roam.past;
+        let Past { sets, pace, .. } = &self.roam.past;
         let is_away = |set: &Set| is_away(&set.map, given.to, &self.roam.map, |host| streams.has_ended(host));
         let last = sets.iter().rev().find(|set| set.map.has(given.to));
-        let was_copied = |set: &Set| given.went.is_some_and(|went| set.until >= went + REPLICAS_TOLD);
+        let was_copied = |set: &Set| given.went.is_some_and(|went| set.until >= went + replicas_told(*pace));
         last.is_some_and(|last| was_copied(last) && is_away(last))
     }
 

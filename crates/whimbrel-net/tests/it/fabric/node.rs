@@ -8,7 +8,7 @@ use whimbrel_event::{Deployment, EventId, HostId, PubendId, Reliability, Tick, T
 use whimbrel_net::interest::own::{AddedInterest, InterestChange};
 use whimbrel_net::rpc::MessageContent;
 use whimbrel_net::traces::TraceStep;
-use whimbrel_net::{Config, Identity, Io, Net, NetEvent, NetStep, PeerInput, Work};
+use whimbrel_net::{Config, Identity, Io, Net, NetEvent, NetStep, Pace, PeerInput, Routing, Work};
 use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{Dest, EventFrame, MessageFrame, Nack, Silence, compact};
 
@@ -56,6 +56,10 @@ pub struct Setup {
     pub links_wanted: usize,
     /// See [`Config::young_for`].
     pub young_for: Duration,
+    /// See [`Config::routing`].
+    pub routing: Routing,
+    /// See [`Config::pace`].
+    pub pace: Pace,
     /// See [`Config::release_mark`].
     pub release_mark: usize,
     /// A change of the network layer when it is made, such as a fault.
@@ -72,6 +76,8 @@ impl Setup {
             expects_peers: true,
             links_wanted: 0,
             young_for,
+            routing: Routing::default(),
+            pace: Pace::DEFAULT,
             release_mark: usize::MAX,
             change: |_| {},
         }
@@ -158,6 +164,8 @@ impl Node {
             expects_peers: setup.expects_peers,
             links_wanted: setup.links_wanted,
             young_for: setup.young_for,
+            routing: setup.routing,
+            pace: setup.pace,
             release_mark: setup.release_mark,
             examined_kinds: &[KIND_EXAMINED],
         };

@@ -150,6 +150,8 @@ fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
         interest_max: 256,
         expects_peers: true,
         links_wanted: 0,
+        routing: whimbrel_core::Routing::default(),
+        pace: whimbrel_core::Pace::DEFAULT,
         moves_sessions: true,
     }
 }

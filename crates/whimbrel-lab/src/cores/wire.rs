@@ -1,0 +1,317 @@
+//! A link between two brokers: its truth, which changes by a schedule, and what that makes of
+//! packets.
+//!
+//! Each input of the driver is one packet. A lost datagram is gone. A packet of a stream is sent
+//! again, as QUIC does (RFC 9002): after a probe timeout that doubles at each try, until the link
+//! carries it; a packet that is lost behind it on its channel follows when the other end's
+//! acknowledgement of that try is back. A channel delivers in order, and the channels do not hold
+//! each other up.
+
+use std::time::Duration;
+
+use whimbrel_core::{Channel, PeerLink};
+use whimbrel_event::Time;
+use whimbrel_sim::random::Random;
+
+/// The delay of an acknowledgement that a probe timeout allows for (RFC 9000, section 18.2).
+const ACK_DELAY: Duration = Duration::from_millis(25);
+
+/// Tries of one packet, at most: the probe timeout has doubled to more than any outage lasts.
+const TRIES_MAX: u32 = 20;
+
+/// Random shares are drawn in this many steps.
+const STEPS: u64 = 1 << 20;
+
+/// The truth of one direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WayTruth {
+    /// The delay.
+    pub delay: Duration,
+    /// By how much the delay of a packet differs at most, as a share of it.
+    pub noise: f64,
+    /// The share of packets that is lost; 1: a black hole.
+    pub loss: f64,
+    /// The rate of the link; `None`: without a limit.
+    pub rate: Option<NarrowLink>,
+}
+
+/// The rate of one direction of a link, with a queue in front of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NarrowLink {
+    /// Bytes per second.
+    pub bytes: f64,
+    /// The longest time that a packet waits in the queue; one that would wait longer is lost.
+    pub queue: Duration,
+}
+
+impl WayTruth {
+    /// A fixed delay, without loss.
+    pub const fn steady(delay: Duration) -> WayTruth {
+        WayTruth { delay, noise: 0.0, loss: 0.0, rate: None }
+    }
+
+    /// Whether it carries any packets.
+    pub fn carries(&self) -> bool {
+        self.loss < 1.0
+    }
+}
+
+/// The truth of one direction of a link over time: what holds from each moment on, in order. The
+/// first one holds before it, too.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WayCourse(pub Vec<(Time, WayTruth)>);
+
+impl WayCourse {
+    /// The truth at a moment.
+    pub fn at(&self, now: Time) -> &WayTruth {
+        let next = self.0.partition_point(|(from, _)| *from <= now);
+        &self.0[next.saturating_sub(1)].1
+    }
+}
+
+/// The packets of one channel in one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct ChannelFlow {
+    /// When the last packet arrives.
+    arrives: Time,
+    /// When the last packet that was tried by probe timeouts is sent with success.
+    mended: Time,
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+struct Direction {
+    course: WayCourse,
+    flows: [ChannelFlow; Channel::ALL.len()],
+    /// Until when its rate is used up.
+    busy: Time,
+    random: Random,
+}
+
+impl Direction {
+    /// A share from 0 to 1.
+    fn share(&mut self) -> f64 {
+        self.random.below(STEPS) as f64 / STEPS as f64
+    }
+
+    /// Whether a packet that is sent at a moment is lost.
+    fn loses(&mut self, at: Time) -> bool {
+        let loss = self.course.at(at).loss;
+        loss >= 1.0 || loss > 0.0 && self.share() < loss
+    }
+
+    /// The delay of a packet that is sent at a moment.
+    fn delay(&mut self, at: Time) -> Duration {
+        let WayTruth { delay, noise, .. } = *self.course.at(at);
+        if noise == 0.0 { delay } else { delay.mul_f64(1.0 - noise + 2.0 * noise * self.share()) }
+    }
+
+    /// How long a packet takes to leave; `None` if the queue is full.
+    fn leave(&mut self, at: Time, bytes: usize) -> Option<Duration> {
+        let Some(NarrowLink { bytes: rate, queue }) = self.course.at(at).rate else { return Some(Duration::ZERO) };
+        let waits = self.busy.since(at);
+        if waits > queue {
+            return None;
+        }
+        let leaves = waits + Duration::from_secs_f64(bytes as f64 / rate);
+        self.busy = at + leaves;
+        Some(leaves)
+    }
+}
+
+/// A connection between two brokers.
+#[derive(Debug)]
+pub struct Wire {
+    /// The brokers, and their names for the connection. The first one has dialled it.
+    pub ends: [(usize, PeerLink); 2],
+    /// Whether there is a connection.
+    pub is_up: bool,
+    /// Whether the wire is cut: everything sent over it is lost, and neither end is told.
+    pub is_cut: bool,
+    /// Whether a connection that has ended is dialled again.
+    pub is_redialled: bool,
+    sides: [Direction; 2],
+}
+
+impl Wire {
+    /// A wire without a connection, with the truth of both directions, from the first end and from
+    /// the second one.
+    pub fn new(ends: [(usize, PeerLink); 2], courses: [WayCourse; 2], is_redialled: bool, seed: u64) -> Wire {
+        let mut random = Random::new(seed);
+        let sides = courses.map(|course| Direction {
+            course,
+            flows: Default::default(),
+            busy: Time::ZERO,
+            random: random.fork(),
+        });
+        Wire { ends, is_up: false, is_cut: false, is_redialled, sides }
+    }
+
+    /// A new connection under these names: nothing of the old one arrives any more.
+    pub fn renew(&mut self, ends: [(usize, PeerLink); 2]) {
+        (self.ends, self.is_up, self.is_cut) = (ends, true, false);
+        self.sides.iter_mut().for_each(|side| side.flows = Default::default());
+    }
+
+    /// The side of a broker.
+    pub fn side_of(&self, node: usize) -> usize {
+        usize::from(self.ends[0].0 != node)
+    }
+
+    /// The present delay from a side.
+    pub fn delay(&self, side: usize, now: Time) -> Duration {
+        self.sides[side].course.at(now).delay
+    }
+
+    /// Whether a handshake that begins now succeeds: one packet each way.
+    pub fn is_answered(&mut self, now: Time) -> bool {
+        !self.is_cut && !self.sides.iter_mut().any(|side| side.loses(now))
+    }
+
+    /// When a packet of a side arrives at the other end; `None`: never.
+    pub fn carry(&mut self, side: usize, now: Time, packet: Parcel) -> Option<Time> {
+        if self.is_cut {
+            return None;
+        }
+        let round = self.delay(0, now) + self.delay(1, now);
+        let own = &mut self.sides[side];
+        let left = own.leave(now, packet.bytes);
+        let is_lost = left.is_none() || own.loses(now);
+        let sent = now + left.unwrap_or_default();
+        if packet.channel == Channel::Datagram {
+            return (!is_lost).then(|| sent + own.delay(now));
+        }
+        let flow = own.flows[packet.channel as usize];
+        let sent = if is_lost { own.mend(flow, now, round)? } else { sent };
+        let arrives = flow.arrives.max(sent + own.delay(sent));
+        // What follows the packet that is being tried is sent again together.
+        let mended = if is_lost && flow.mended <= now { sent } else { flow.mended };
+        own.flows[packet.channel as usize] = ChannelFlow { arrives, mended };
+        Some(arrives)
+    }
+}
+
+/// Bytes that are sent in one go.
+#[derive(Clone, Copy, Debug)]
+pub struct Parcel {
+    /// The channel.
+    pub channel: Channel,
+    /// Their number.
+    pub bytes: usize,
+}
+
+impl Direction {
+    /// When a lost packet is sent again with success; `None`: not within [`TRIES_MAX`]. `round`:
+    /// the round trip.
+    fn mend(&mut self, flow: ChannelFlow, now: Time, round: Duration) -> Option<Time> {
+        // An earlier packet is being tried already: this one goes when that is acknowledged.
+        let (mut at, mut pause) = match flow.mended > now {
+            true => (flow.mended + round, round + ACK_DELAY),
+            false => (now + round + ACK_DELAY, 2 * (round + ACK_DELAY)),
+        };
+        for _ in 0..TRIES_MAX {
+            if !self.loses(at) {
+                return Some(at);
+            }
+            at = at + pause;
+            pause *= 2;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cores::START;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn wire(courses: [WayCourse; 2]) -> Wire {
+        let mut wire = Wire::new([(0, PeerLink(1)), (1, PeerLink(2))], courses, true, 7);
+        wire.renew(wire.ends);
+        wire
+    }
+
+    fn steady(millis: u32) -> WayCourse {
+        WayCourse(vec![(START, WayTruth::steady(millis * MILLI))])
+    }
+
+    fn packet(channel: Channel) -> Parcel {
+        Parcel { channel, bytes: 100 }
+    }
+
+    fn carried(wire: &mut Wire, at: Time, channel: Channel) -> Option<Duration> {
+        wire.carry(0, at, packet(channel)).map(|arrives| arrives.since(START))
+    }
+
+    #[test]
+    fn each_direction_has_its_own_delay_and_packets_of_a_channel_do_not_overtake() {
+        let step = vec![(START, WayTruth::steady(100 * MILLI)), (START + 10 * MILLI, WayTruth::steady(5 * MILLI))];
+        let mut wire = wire([WayCourse(step), steady(3)]);
+        assert_eq!(wire.carry(1, START, packet(Channel::Control)), Some(START + 3 * MILLI));
+        assert_eq!(carried(&mut wire, START, Channel::Reliable), Some(100 * MILLI));
+        assert_eq!(carried(&mut wire, START + 10 * MILLI, Channel::Reliable), Some(100 * MILLI));
+        for channel in [Channel::BestEffort, Channel::Datagram] {
+            assert_eq!(carried(&mut wire, START + 10 * MILLI, channel), Some(15 * MILLI), "{channel:?}");
+        }
+    }
+
+    #[test]
+    fn a_black_hole_takes_datagrams_and_holds_up_streams_until_a_probe_timeout_behind_it() {
+        let hole = WayTruth { loss: 1.0, ..WayTruth::steady(10 * MILLI) };
+        let course = vec![(START, hole), (START + 200 * MILLI, WayTruth::steady(10 * MILLI))];
+        let mut wire = wire([WayCourse(course), steady(10)]);
+        assert_eq!(carried(&mut wire, START, Channel::Datagram), None);
+        // Tries at 45, 135 and 315 ms.
+        assert_eq!(carried(&mut wire, START, Channel::Reliable), Some(325 * MILLI));
+        // The next one, when the acknowledgement is back.
+        assert_eq!(carried(&mut wire, START + 50 * MILLI, Channel::Reliable), Some(345 * MILLI));
+        assert_eq!(carried(&mut wire, START + 250 * MILLI, Channel::Reliable), Some(345 * MILLI));
+        assert_eq!(carried(&mut wire, START + 250 * MILLI, Channel::Control), Some(260 * MILLI));
+        assert!(wire.is_answered(START + 250 * MILLI) && !wire.is_answered(START));
+        wire.is_cut = true;
+        assert_eq!(carried(&mut wire, START + 400 * MILLI, Channel::Control), None);
+    }
+
+    #[test]
+    fn packets_are_lost_and_delayed_as_often_as_the_link_says_and_the_same_with_one_seed() {
+        let way = WayTruth { loss: 0.2, noise: 0.2, ..WayTruth::steady(10 * MILLI) };
+        let play = || {
+            let mut wire = wire([WayCourse(vec![(START, way)]), steady(10)]);
+            (0..10_000).map(|_| carried(&mut wire, START, Channel::Datagram)).collect::<Vec<_>>()
+        };
+        let delays = play();
+        assert_eq!(delays, play());
+        let arrived: Vec<Duration> = delays.iter().flatten().copied().collect();
+        assert!((7_800..8_200).contains(&arrived.len()), "{} of 10,000", arrived.len());
+        assert!(arrived.iter().all(|delay| (8 * MILLI..=12 * MILLI).contains(delay)));
+        let mean = arrived.iter().sum::<Duration>() / arrived.len() as u32;
+        assert!(mean.abs_diff(10 * MILLI) < MILLI / 10, "{mean:?}");
+    }
+
+    #[test]
+    fn random_loss_delays_a_stream_by_some_round_trips_and_does_not_pile_up() {
+        let way = WayTruth { loss: 0.3, ..WayTruth::steady(10 * MILLI) };
+        let mut wire = wire([WayCourse(vec![(START, way)]), steady(10)]);
+        let mut late = 0;
+        for number in 0..1_000 {
+            let sent = START + 10 * MILLI * number;
+            let arrives = wire.carry(0, sent, packet(Channel::BestEffort)).expect("a stream loses nothing");
+            let delay = arrives.since(sent);
+            assert!(delay < Duration::from_secs(10), "{delay:?} at {number}");
+            late += u32::from(delay > 300 * MILLI);
+        }
+        assert!(late < 300, "{late} of 1,000 take more than 300 ms");
+    }
+
+    #[test]
+    fn a_narrow_link_queues_packets_up_to_its_bound() {
+        let rate = Some(NarrowLink { bytes: 100_000.0, queue: 2 * MILLI });
+        let mut wire = wire([WayCourse(vec![(START, WayTruth { rate, ..WayTruth::steady(10 * MILLI) })]), steady(10)]);
+        // Each packet takes 1 ms.
+        let times: Vec<_> = (0..5).map(|_| carried(&mut wire, START, Channel::Datagram)).collect();
+        assert_eq!(times, [Some(11 * MILLI), Some(12 * MILLI), Some(13 * MILLI), None, None]);
+        assert_eq!(carried(&mut wire, START + 3 * MILLI, Channel::Datagram), Some(14 * MILLI));
+    }
+}
