@@ -188,8 +188,12 @@ impl ProfilesInfo<'_> {
         let profiles = self.router.profiles();
         let page = profiles.in_order().skip(from).take(most);
         let page = page.map(|(rank, profile)| (rank, profile.clone())).collect();
-        let differing = self.profiles.differing(self.router, self.overlay);
-        ProfilesPage { profiles: page, count: profiles.in_order().count(), differing }
+        ProfilesPage { profiles: page, count: profiles.in_order().count(), differing: self.differing() }
+    }
+
+    /// The names of brokers whose configurations have other profiles.
+    pub fn differing(&self) -> Vec<Box<str>> {
+        self.profiles.differing(self.router, self.overlay)
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Account {
     pub gaps: GapCounts,
     /// Number of known brokers and of reachable brokers, both with this one.
     pub brokers: (u64, u64),
+    /// Number of known brokers whose configurations have other topic profiles than this one's.
+    pub differing_profiles: u64,
     /// The clients with most gaps, and their number of gaps.
     pub gappy: Vec<(String, u64)>,
     /// Counters of the overlay; zeros without one.
@@ -55,6 +57,7 @@ impl Account {
             partitions: broker.cache_gauges(),
             gaps: broker.core().gap_counts(),
             brokers: brokers(&broker.core().topology(now), broker.core().host()),
+            differing_profiles: broker.core().topic_profiles().differing().len() as u64,
             gappy: broker.gappy_clients(),
             overlay: broker.core().overlay_stats().unwrap_or_default(),
             roaming: broker.core().roam_gauges().unwrap_or_default(),

@@ -51,6 +51,16 @@ pub const COUNTERS: &[Row<Number>] = &[
         "Times that a client was not read for a while: more than 1,024 of its SUBSCRIBEs and UNSUBSCRIBEs waited to be durable",
         |s| s.core.subscribers_held,
     ),
+    (
+        "whimbrel_publishers_over_rate",
+        "Reliable events after which their publisher was held up: their topic exceeded the rate of its profile",
+        |s| s.core.publishers_over_rate,
+    ),
+    (
+        "whimbrel_events_over_rate",
+        "Best-effort events that were discarded: their topic exceeded the rate of its profile",
+        |s| s.core.events_over_rate,
+    ),
     ("whimbrel_events_refused", "Events refused for their topic or a bound", |s| s.core.events_refused),
     (
         "whimbrel_retained_refused",

@@ -289,6 +289,9 @@ impl Collector for Snapshot {
         put(&mut encoder, "whimbrel_brokers_known", help, &ConstGauge::new(*known))?;
         let help = "Brokers to which there is a way, this one included";
         put(&mut encoder, "whimbrel_brokers_reachable", help, &ConstGauge::new(*reachable))?;
+        let help = "Other brokers whose configurations have other topic profiles than this one's";
+        let differing = ConstGauge::new(account.differing_profiles);
+        put(&mut encoder, "whimbrel_topic_profiles_differing", help, &differing)?;
         for (name, help, read) in overlay::ROAMING {
             put(&mut encoder, name, help, &ConstGauge::new(read(roaming)))?;
         }

@@ -232,7 +232,7 @@ async fn sessions_are_listed_shown_and_ended_while_messages_flow() {
     let subscription = &shown["subscriptions"][0];
     assert_eq!((&subscription["filter"], &subscription["qos"]), (&"load/+".into(), &2.into()));
     assert_eq!((&subscription["selector"], &subscription["durability"]), (&"level > 3".into(), &"durable".into()));
-    assert_eq!(subscription["positions"].as_array().map(Vec::len), Some(4), "{subscription}");
+    assert_eq!(subscription["positions"].as_array().map(Vec::len), Some(8), "{subscription}");
 
     assert_eq!(shown["refused_publishes"], Value::Null);
     let refused = live.publish(Publish::new("$SYS/mine", "x").qos(QoS::AtLeastOnce)).await;
