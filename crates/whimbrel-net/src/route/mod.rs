@@ -33,8 +33,8 @@ pub const DETOURS_MAX: usize = 16;
 /// that much if no path was known before. With [`Routing::Direct`] a broker that is or was a
 /// neighbour is behind no other one, and nowhere in the tree while there is no link to it.
 ///
-/// Takes per broker some 40 bytes, and as many again for each of [`DETOURS_MAX`]; 16 bytes per
-/// link; and for the trees at most 8 bytes × [`TREES_SIZE_MAX`].
+/// Takes per broker some 80 bytes, and 40 again for each of [`DETOURS_MAX`]; 16 bytes per link; and
+/// for the trees at most 8 bytes × [`TREES_SIZE_MAX`].
 #[derive(Debug)]
 pub struct Routes {
     own: HostId,
@@ -48,7 +48,13 @@ pub struct Routes {
     /// With [`Routing::Direct`]: the brokers that are or were neighbours, at most [`BROKERS_MAX`].
     met: BTreeSet<HostId>,
     graph: Graph,
+    /// The paths of events, which carry the rest of their path.
     paths: Paths,
+    /// The version of the topology that `paths` are of.
+    followed: Option<u64>,
+    /// The paths of least cost in the present graph, without threshold and pause, if they may
+    /// differ.
+    shared: Option<Paths>,
     /// Grows when the paths have changed.
     epoch: u64,
     trees: Cached,
@@ -144,6 +150,8 @@ impl Routes {
             met: BTreeSet::new(),
             graph,
             paths,
+            followed: None,
+            shared: None,
             epoch: 0,
             trees,
             detours: Vec::new(),
@@ -167,24 +175,41 @@ impl Routes {
     /// When it is the topology of another broker.
     pub fn update(&mut self, topology: &Topology) -> bool {
         assert_eq!(topology.own(), self.own, "routes follow from the topology of their broker");
-        let is_held = match self.held {
-            HeldChanges::Nothing => false,
-            HeldChanges::Costs => self.structure == Some(topology.structure()),
-            HeldChanges::All => true,
-        };
-        if is_held || self.version == Some(topology.version()) {
+        let version = Some(topology.version());
+        if self.held == HeldChanges::All || self.followed == version {
             return false;
         }
-        (self.version, self.structure) = (Some(topology.version()), Some(topology.structure()));
+        let has_same_links = self.structure == Some(topology.structure());
+        let is_held = self.held == HeldChanges::Costs && has_same_links;
+        let graph = if self.version == version { None } else { Some(Graph::new(topology)) };
+        let Some(graph) = graph else { return !is_held && self.follow(version, None) };
+        (self.version, self.structure) = (version, Some(topology.structure()));
         self.detours.clear();
-        let graph = Graph::new(topology);
         self.meet(&graph);
-        let kept = self.paths.previous_in(&self.graph, &graph);
+        let is_separate = self.routing != Routing::Direct && (self.threshold_percent > 0 || is_held);
+        self.shared = is_separate.then(|| Paths::new(&graph, self.own, Wanted::default()));
+        if is_held {
+            // The same brokers and ports: the paths remain valid in it.
+            self.graph = graph;
+            return false;
+        }
+        self.follow(version, Some(graph))
+    }
+
+    /// Computes the paths of events anew, in another graph if there is one. Returns whether any has
+    /// changed.
+    fn follow(&mut self, version: Option<u64>, graph: Option<Graph>) -> bool {
+        self.followed = version;
+        let later = graph.as_ref().unwrap_or(&self.graph);
+        let kept = self.paths.previous_in(&self.graph, later);
         let wanted = Wanted { kept: &kept, threshold_percent: self.threshold_percent, ..self.wanted() };
-        let paths = Paths::new(&graph, self.own, wanted);
-        let is_same_set = graph.hosts == self.graph.hosts && graph.protocols == self.graph.protocols;
+        let paths = Paths::new(later, self.own, wanted);
+        let is_same_set = later.hosts == self.graph.hosts && later.protocols == self.graph.protocols;
         let is_same = is_same_set && paths.is_same_way(&self.paths);
-        (self.graph, self.paths) = (graph, paths);
+        self.paths = paths;
+        if let Some(graph) = graph {
+            self.graph = graph;
+        }
         self.epoch += u64::from(!is_same);
         !is_same
     }
@@ -207,7 +232,7 @@ impl Routes {
     /// about.
     pub fn size(&self) -> (usize, usize) {
         let (hosts, links) = self.graph.size();
-        let spots = hosts * (1 + self.detours.len());
+        let spots = hosts * (1 + usize::from(self.shared.is_some()) + self.detours.len());
         let trees = self.trees.size();
         let bytes = hosts * size_of::<HostId>() + links * 16 + spots * size_of::<paths::PathStep>() + trees * 8;
         (hosts + links + spots + trees, bytes)
@@ -218,9 +243,13 @@ impl Routes {
         Ways { own: self.own, graph: &self.graph, paths: &self.paths }
     }
 
-    /// [`Ways::next_hop`] of the shortest path.
+    /// The neighbour to which messages and nacks to a host go: [`Ways::next_hop`] of the path of
+    /// least cost. Each broker on their way chooses the next one by itself. As thresholds and
+    /// pauses depend on what a broker saw before, paths that have them could lead in a circle;
+    /// these do not once all brokers have the same topology.
     pub fn next_hop(&self, host: HostId) -> Option<(HostId, u16)> {
-        self.ways().next_hop(host)
+        let paths = self.shared.as_ref().unwrap_or(&self.paths);
+        Ways { paths, ..self.ways() }.next_hop(host)
     }
 
     /// [`Ways::cost_us`] of the shortest path.

@@ -8,7 +8,7 @@ use whimbrel_net::route::{HOP_COST_US, HeldChanges, Routes};
 use whimbrel_net::topology::Topology;
 use whimbrel_net::{Pace, Routing};
 
-use crate::fabric::node::{KIND_ASK, Setup, host_of};
+use crate::fabric::node::{KIND_ASK, KIND_EXAMINED, Setup, host_of};
 use crate::fabric::{Content, Fabric};
 use crate::scenarios::{MILLI, SECOND};
 use crate::world::{World, at, end, host, state, topology};
@@ -215,6 +215,43 @@ fn in_the_papers_pace_a_link_is_dead_after_twenty_seconds_and_measured_every_fiv
     assert!(fabric.hung_up(0).is_empty() && fabric.hung_up(1).is_empty());
     fabric.run(SECOND * 11);
     assert!(fabric.hung_up(0).len() == 1 && fabric.hung_up(1).len() == 1);
+}
+
+#[test]
+fn messages_do_not_go_in_a_circle_after_both_ways_have_become_slow() {
+    // Brokers 0 and 2 measure a long link each, one after the other: for a moment the way over the
+    // other one looks better to both, and the threshold keeps it.
+    let mut fabric = Fabric::of(3);
+    fabric.link([0, 2], MILLI);
+    fabric.run(SECOND);
+    for pair in [[0, 1], [1, 2]] {
+        fabric.link(pair, MILLI * 100);
+    }
+    fabric.run(SECOND * 10);
+    assert!(fabric.is_complete());
+    for from in [0, 2] {
+        assert!(fabric.message(from, 1, KIND_EXAMINED, b"?"));
+    }
+    fabric.run(SECOND);
+    let told = &fabric.node(1).told.messages;
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told.iter().map(|message| message.hops).max(), told.iter().map(|message| message.hops).min());
+}
+
+#[test]
+fn messages_follow_costs_that_events_wait_with() {
+    let mut topology = topology(two_ways(10_000, 20_000).states());
+    let mut routes = Routes::following(host(0), Routing::Best, 0);
+    routes.update(&topology);
+    routes.hold(HeldChanges::Costs);
+    learn(&mut topology, &two_ways(30_000, 20_000), 2);
+    assert!(!routes.update(&topology));
+    let next = |routes: &Routes| routes.next_hop(host(3)).map(|(next, _)| next);
+    assert_eq!((routes.path(host(3)), next(&routes)), ([0, 1, 3].map(host).to_vec(), Some(host(2))));
+    routes.hold(HeldChanges::Nothing);
+    assert!(routes.update(&topology), "what has waited is followed");
+    assert_eq!((routes.path(host(3)), next(&routes)), ([0, 2, 3].map(host).to_vec(), Some(host(2))));
+    assert!(!routes.update(&topology));
 }
 
 #[test]
