@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use whimbrel_event::{
-    AcceptedEvent, Attributes, EventId, EventRef, HOST_RELIABLE_MAX, Headers, HostId, IMPORTANCE_DEFAULT, Publisher,
+    AcceptedEvent, Attributes, EventId, EventRef, Headers, HostId, IMPORTANCE_DEFAULT, KIND_PUBENDS_MAX, Publisher,
     Qos, Reliability, Tick, Time,
 };
 use whimbrel_net::forward::{Sending, SilenceTarget};
@@ -20,7 +20,7 @@ const KEPT_MAX: usize = 4_096;
 const ANSWER_EVENTS_MAX: usize = 256;
 
 /// The indices of the own streams: a reliable one and one of best effort.
-const STREAMS: [u8; 2] = [0, HOST_RELIABLE_MAX];
+const STREAMS: [u8; 2] = [0, KIND_PUBENDS_MAX];
 
 /// The network layer, the time, and the receiver of its effects.
 pub struct Surroundings<'a> {
