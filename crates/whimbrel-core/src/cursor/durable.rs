@@ -180,7 +180,8 @@ impl Cursor {
         let durable = self.durable.as_deref_mut().filter(|durable| !durable.rare.old.is_empty())?;
         let id = event.id();
         if is_own {
-            let own = own_place(id.pubend);
+            // Best effort is not logged: no former selector counts for it.
+            let own = usize::from(id.pubend.reliable_place()?);
             let old = durable.rare.old.iter_mut().find(|old| old.upto.get(own).is_some_and(|upto| id.tick <= *upto))?;
             return Some(old.wants(event));
         }

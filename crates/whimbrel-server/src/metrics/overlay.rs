@@ -54,6 +54,7 @@ const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_overlay_header_bytes", "Bytes of frames with events that are not the event itself", |s| {
         s.net.header_bytes
     }),
+    ("whimbrel_overlay_event_bytes", "Bytes of the events in these frames", |s| s.net.event_bytes),
     ("whimbrel_overlay_events_received", "Events of other brokers that came for this one", |s| s.events_received),
     ("whimbrel_overlay_events_unwanted", "Events of other brokers that came and that nobody here wanted", |s| {
         s.events_unwanted
