@@ -184,7 +184,7 @@ fn names_alone_begin_other_streams_a_minute_earlier_and_say_so() {
         assert_eq!((gap.reason.as_str(), gap.to), ("assumed", last.tick.0 - 60_000_000_000));
         assert!(gap.from < gap.to);
     }
-    assert_eq!(world.stats().core.gaps_assumed, 7);
+    assert_eq!(world.stats().core.gaps_assumed, 15);
 }
 
 #[test]
