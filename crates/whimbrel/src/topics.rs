@@ -1,7 +1,6 @@
 //! `whimbrel topics`: profiles of topics at running brokers.
 
-use serde::Serialize;
-use whimbrel_server::api::answers::{TopicMade, TopicProfile, TopicProfiles, TopicRemoved};
+use whimbrel_server::api::answers::{TopicChanged, TopicProfiles};
 use whimbrel_server::api::percent;
 
 use crate::control::{Control, Reach};
@@ -110,14 +109,10 @@ impl Topics {
                 let all = all(&reach.find()?)?;
                 if *json { print_json(&all) } else { failure::print(listed(&all, is_coloured()).as_bytes()) }
             }
-            Command::Make(make) => {
-                let answer: TopicMade = make.reach.find()?.ask("POST", &make.target())?;
-                done(&answer, make.json, "is in effect", &answer.profile, answer.durable)
-            }
+            Command::Make(make) => done(&make.reach.find()?.ask("POST", &make.target())?, make.json, "is in effect"),
             Command::Remove { reach, filter, json } => {
                 let target = format!("/api/v1/topics/{}", percent::encode(filter));
-                let answer: TopicRemoved = reach.find()?.ask("DELETE", &target)?;
-                done(&answer, *json, "is removed", &answer.profile, answer.durable)
+                done(&reach.find()?.ask("DELETE", &target)?, *json, "is removed")
             }
         }
     }
@@ -134,18 +129,12 @@ fn all(control: &Control) -> anyhow::Result<TopicProfiles> {
     Ok(all)
 }
 
-fn done(
-    answer: &impl Serialize,
-    as_json: bool,
-    what: &str,
-    profile: &TopicProfile,
-    is_durable: bool,
-) -> Result<(), Failure> {
+fn done(answer: &TopicChanged, as_json: bool, what: &str) -> Result<(), Failure> {
     if as_json {
         return print_json(answer);
     }
-    let durable = if is_durable { "" } else { "; that is not on the disk yet" };
-    failure::print(format!("the profile of {} {what}{durable}\n", name(&profile.filter)).as_bytes())
+    let durable = if answer.durable { "" } else { "; that is not on the disk yet" };
+    failure::print(format!("the profile of {} {what}{durable}\n", name(&answer.profile.filter)).as_bytes())
 }
 
 fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
@@ -182,6 +171,8 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_server::api::answers::TopicProfile;
+
     use super::*;
 
     fn profile(filter: &str, rank: Option<u32>) -> TopicProfile {

@@ -69,8 +69,7 @@ pub(super) async fn watch(hub: Arc<Hub>, ring: Arc<Ring>) {
 }
 
 pub(super) async fn show(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
-    let number = |name| percent::field(query.as_deref(), name).map(|text| text.parse::<u64>());
-    let (Ok(after), Ok(limit)) = (number("after_ms").transpose(), number("limit").transpose()) else {
+    let Ok([after, limit]) = percent::numbers::<u64, 2>(query.as_deref(), ["after_ms", "limit"]) else {
         return refuse(StatusCode::BAD_REQUEST, "`after_ms` and `limit` are numbers");
     };
     let limit = limit.map_or(KEPT, |limit| limit.clamp(1, KEPT as u64) as usize);

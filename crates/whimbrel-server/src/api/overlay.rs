@@ -34,8 +34,9 @@ pub(super) async fn topology(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 pub(super) async fn interest(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
-    let after = percent::field(query.as_deref(), "after").map(|text| text.parse::<usize>());
-    let Ok(from) = after.transpose() else { return refuse(StatusCode::BAD_REQUEST, "`after` is a number") };
+    let Ok([from]) = percent::numbers::<usize, 1>(query.as_deref(), ["after"]) else {
+        return refuse(StatusCode::BAD_REQUEST, "`after` is a number");
+    };
     let mut next = Some(from.unwrap_or(0));
     if !is_open(&shared) {
         return alone();

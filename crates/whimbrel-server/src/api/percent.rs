@@ -1,6 +1,7 @@
 //! Names in paths and queries: each byte except letters, digits, '-' and '_' is written as %XX.
 
 use std::fmt::Write;
+use std::str::FromStr;
 
 /// Encodes a name for a path or a query.
 pub fn encode(name: &str) -> String {
@@ -35,6 +36,18 @@ pub fn decode(text: &str) -> Option<String> {
 pub fn field(query: Option<&str>, name: &str) -> Option<String> {
     let fields = query?.split('&').filter_map(|field| field.split_once('='));
     fields.filter(|(key, _)| *key == name).find_map(|(_, value)| decode(value))
+}
+
+/// The numbers in fields of a query; `None` where there is no such field.
+///
+/// # Errors
+/// When one of them is no number.
+pub fn numbers<T: FromStr, const N: usize>(query: Option<&str>, names: [&str; N]) -> Result<[Option<T>; N], T::Err> {
+    let mut numbers = [const { None }; N];
+    for (number, name) in numbers.iter_mut().zip(names) {
+        *number = field(query, name).map(|text| text.parse()).transpose()?;
+    }
+    Ok(numbers)
 }
 
 /// Whether a field of a query has a value, even one that cannot be decoded.

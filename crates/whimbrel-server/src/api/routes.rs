@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use super::access::{Action, Authorizer, Gate, check};
 use super::answers::{
     Draining, Dropped, Forgotten, History, Interests, Kicked, Reloaded, Sessions, Shown, Status, Streams, System, Told,
-    TopicMade, TopicProfiles, TopicRemoved, Topology, Trace, Traced, WhoAmI,
+    TopicChanged, TopicProfiles, Topology, Trace, Traced, WhoAmI,
 };
 use super::{
     Shared, backup, history, openapi, orders, overlay, refuse, sessions, status, streams, system, topics, trace,
@@ -187,7 +187,7 @@ pub(super) const ROUTES: &[Route] = &[
             ("importance", true, "1 to 10"),
             ("expiry", false, "such as `10 s`"),
         ],
-        gives: json::<TopicMade>(),
+        gives: json::<TopicChanged>(),
         handler: || post(topics::make),
     },
     Route {
@@ -197,7 +197,7 @@ pub(super) const ROUTES: &[Route] = &[
         by: By::Itself,
         summary: "Removes a profile of topics that was made, at all brokers.",
         fields: &[],
-        gives: json::<TopicRemoved>(),
+        gives: json::<TopicChanged>(),
         handler: || delete(topics::remove),
     },
     Route {

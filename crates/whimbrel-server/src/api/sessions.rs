@@ -39,8 +39,7 @@ const SEARCH_SLICES: usize = 256;
 const SUBSCRIPTIONS: usize = 500;
 
 pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
-    let number = |name| percent::field(query.as_deref(), name).map(|text| text.parse::<u32>());
-    let (Ok(after), Ok(limit)) = (number("after").transpose(), number("limit").transpose()) else {
+    let Ok([after, limit]) = percent::numbers::<u32, 2>(query.as_deref(), ["after", "limit"]) else {
         return refuse(StatusCode::BAD_REQUEST, "`after` and `limit` are numbers");
     };
     let limit = limit.map_or(PAGE, |limit| (limit as usize).clamp(1, PAGE));

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::{PROFILES_MAX, Persistence, Profile, ProfilesPage, RankedProfile, TopicRate};
-use whimbrel_event::Reliability;
+use whimbrel_core::{PROFILES_MAX, Profile, ProfilesPage, RankedProfile, TopicRate};
 use whimbrel_selector::TopicFilter;
 
-use super::answers::{TopicMade, TopicProfile, TopicProfiles, TopicRemoved};
+use super::answers::{TopicChanged, TopicProfile, TopicProfiles};
 use super::{Shared, json, percent, refuse};
-use crate::config::topic::{KEYS, set};
+use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, set, word_of};
 use crate::config::value::{Kind, Refusal, Value};
 
 /// Profiles in one answer, unless fewer are asked for.
@@ -22,8 +21,7 @@ const FILTER_BYTES_MAX: usize = 4 << 10;
 
 /// The profiles of topics in the order in which they count.
 pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
-    let number = |name| percent::field(query.as_deref(), name).map(|text| text.parse::<usize>());
-    let (Ok(after), Ok(limit)) = (number("after").transpose(), number("limit").transpose()) else {
+    let Ok([after, limit]) = percent::numbers::<usize, 2>(query.as_deref(), ["after", "limit"]) else {
         return refuse(StatusCode::BAD_REQUEST, "`after` and `limit` are numbers");
     };
     let (from, most) = (after.unwrap_or(0), limit.map_or(PAGE, |limit| limit.clamp(1, PAGE)));
@@ -51,7 +49,7 @@ pub(super) async fn make(
     };
     tracing::info!(filter, rank = made.rank, "an operator has made a topic profile");
     let durable = super::is_durable_soon(&shared.hub, batch).await;
-    json(StatusCode::OK, &TopicMade { profile: answer(Some(made.rank), &made.profile), durable })
+    json(StatusCode::OK, &TopicChanged { profile: answer(Some(made.rank), &made.profile), durable })
 }
 
 /// Removes a profile that was made.
@@ -62,7 +60,7 @@ pub(super) async fn remove(State(shared): State<Arc<Shared>>, Path(filter): Path
     };
     tracing::info!(filter, "an operator has removed a topic profile");
     let durable = super::is_durable_soon(&shared.hub, batch).await;
-    json(StatusCode::OK, &TopicRemoved { profile: answer(Some(made.rank), &made.profile), durable })
+    json(StatusCode::OK, &TopicChanged { profile: answer(Some(made.rank), &made.profile), durable })
 }
 
 /// The profile that a request describes.
@@ -99,20 +97,11 @@ fn unknown(name: &str) -> String {
 fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
     let Profile { filter, persistence, reliability, deadline, rate, importance, expiry } = profile;
     let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
-    let persistence = match persistence {
-        Persistence::Auto => "auto",
-        Persistence::Persistent => "persistent",
-        Persistence::Volatile => "volatile",
-    };
-    let reliability = reliability.map(|reliability| match reliability {
-        Reliability::Reliable => "reliable",
-        Reliability::BestEffort => "best-effort",
-    });
     TopicProfile {
         filter: filter.to_string(),
         rank,
-        persistence: persistence.to_owned(),
-        reliability: reliability.map(str::to_owned),
+        persistence: word_of(&PERSISTENCES, *persistence).to_owned(),
+        reliability: reliability.map(|known| word_of(&RELIABILITIES, known).to_owned()),
         deadline_ms: deadline.as_ref().map(millis),
         rate: rate.map(|rate| match rate {
             TopicRate::Events(events) => format!("{events}/s"),
@@ -127,6 +116,9 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
 mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
+
+    use whimbrel_core::Persistence;
+    use whimbrel_event::Reliability;
 
     use super::*;
 

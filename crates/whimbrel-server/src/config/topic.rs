@@ -18,10 +18,18 @@ use super::value::{Kind, Value};
 /// The longest expiry of a profile, ms: that of MQTT, 136 years.
 const EXPIRY_MAX_MS: u64 = u32::MAX as u64 * 1_000;
 
+/// The words for what is logged.
+pub(crate) const PERSISTENCES: [(&str, Persistence); 3] =
+    [("auto", Persistence::Auto), ("persistent", Persistence::Persistent), ("volatile", Persistence::Volatile)];
+
+/// The words for guarantees.
+pub(crate) const RELIABILITIES: [(&str, Reliability); 2] =
+    [("reliable", Reliability::Reliable), ("best-effort", Reliability::BestEffort)];
+
 /// The keys of a profile beside its filter, with their values.
 pub(crate) const KEYS: [(&str, Kind); 6] = [
-    ("persistence", Kind::Choice(&["auto", "persistent", "volatile"])),
-    ("reliability", Kind::Choice(&["reliable", "best-effort"])),
+    ("persistence", Kind::Choice(&[PERSISTENCES[0].0, PERSISTENCES[1].0, PERSISTENCES[2].0])),
+    ("reliability", Kind::Choice(&[RELIABILITIES[0].0, RELIABILITIES[1].0])),
     ("deadline", Kind::Duration(1, DEADLINE_MAX.as_millis() as u64)),
     ("rate", Kind::Rate),
     ("importance", Kind::Count(1, IMPORTANCE_MAX as u64)),
@@ -98,11 +106,8 @@ fn read_topic(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Profi
 /// Sets one of [`KEYS`] to a value that was read.
 pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
     match (key, value) {
-        ("persistence", Value::Text(text)) => profile.persistence = persistence_of(text),
-        ("reliability", Value::Text(text)) => {
-            let is_reliable = text == "reliable";
-            profile.reliability = Some(if is_reliable { Reliability::Reliable } else { Reliability::BestEffort });
-        }
+        ("persistence", Value::Text(word)) => profile.persistence = value_of(&PERSISTENCES, word),
+        ("reliability", Value::Text(word)) => profile.reliability = Some(value_of(&RELIABILITIES, word)),
         ("deadline", Value::Duration(deadline)) => profile.deadline = Some(whole_millis(*deadline)),
         ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
         ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
@@ -116,10 +121,12 @@ fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(duration.as_millis() as u64)
 }
 
-fn persistence_of(text: &str) -> Persistence {
-    match text {
-        "persistent" => Persistence::Persistent,
-        "volatile" => Persistence::Volatile,
-        _ => Persistence::Auto,
-    }
+/// What a checked word stands for.
+fn value_of<T: Copy>(words: &[(&str, T)], word: &str) -> T {
+    words.iter().find(|(known, _)| *known == word).expect("it is one of the choices").1
+}
+
+/// The word for a value.
+pub(crate) fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+    words.iter().find(|(_, known)| *known == value).expect("there is a word for each").0
 }

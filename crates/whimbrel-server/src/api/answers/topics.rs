@@ -37,21 +37,12 @@ pub struct TopicProfiles {
     pub next: Option<u64>,
 }
 
-/// A profile was made.
+/// A profile was made or removed: at this broker from now on, at the others as soon as they learn
+/// of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TopicMade {
-    /// The profile, in effect at this broker from now on, and at the others as soon as they learn
-    /// of it.
+pub struct TopicChanged {
+    /// The profile that is in effect, or was.
     pub profile: TopicProfile,
-    /// It is on this broker's disk, too, or there is none.
-    pub durable: bool,
-}
-
-/// A profile was removed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TopicRemoved {
-    /// The profile that was in effect.
-    pub profile: TopicProfile,
-    /// Its end is on this broker's disk, too, or there is none.
+    /// The change is on this broker's disk, too, or there is none.
     pub durable: bool,
 }
