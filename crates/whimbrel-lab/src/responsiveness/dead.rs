@@ -41,8 +41,8 @@ struct BrokerLoss {
 }
 
 impl BrokerLoss {
-    /// The machine of a broker stops: its links lose everything, and nobody is told. Returns the
-    /// time until no other broker has a path to it.
+    /// The machine of a broker stops: its links lose everything, and no other end is told. Returns
+    /// the time until no other broker has a path to it.
     fn play(&self) -> Duration {
         let mut random = Random::new(self.seed << 16 | self.number << 8 | self.victim as u64);
         let truth = Truth::mesh();

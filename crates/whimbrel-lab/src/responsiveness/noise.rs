@@ -9,6 +9,7 @@ use whimbrel_event::Time;
 use super::runs::play_all;
 use super::scene::{BROKERS, Contender, Preset, Technique};
 use super::stage::{BEGIN, MeshWorld, Play};
+use super::tally::mean;
 use super::truth::Truth;
 use crate::bench::report::number;
 use crate::cores::START;
@@ -104,7 +105,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         goal: Goal::at_most(1.0),
     };
     let all: Vec<f64> = runs.iter().map(|changes| each(changes.all)).collect();
-    let all = number(all.iter().sum::<f64>() / all.len() as f64);
+    let all = number(mean(&all));
     Ok(Part {
         rows: vec![head.mean(&runs.iter().map(|changes| each(changes.wrong)).collect::<Vec<_>>())],
         notes: vec![format!("noise: {all} changes of paths per hour and destination in all")],

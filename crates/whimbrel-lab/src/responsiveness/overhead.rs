@@ -145,7 +145,7 @@ impl OverheadRuns {
         }
         let chart = Chart {
             file: "responsiveness-figure-9".to_owned(),
-            title: "SplitTraffic by size of body".to_owned(),
+            title: "Traffic by size of body".to_owned(),
             x: Axis::linear("body, bytes"),
             y: Axis::logarithmic("kB/s, all brokers"),
             curves,

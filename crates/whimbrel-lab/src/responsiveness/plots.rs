@@ -27,7 +27,7 @@ pub fn by_pair(file: &str, title: &str, y: Axis, contenders: &[(Contender, Vec<f
     }
 }
 
-/// The share of the events of a pair that took at most so many milliseconds, by contender.
+/// The cumulative distribution of the latencies of a pair, by contender.
 pub fn distribution(file: &str, title: &str, contenders: &[(Contender, &[f64])]) -> Chart {
     let curve = |(contender, bins): &(Contender, &[f64])| {
         let whole: f64 = bins.iter().sum();

@@ -9,6 +9,7 @@ use whimbrel_sim::random::Random;
 use super::runs::play_all;
 use super::scene::{ALL_PAIRS, Contender, DEADLINE, MESH, PAIRS, PUBLISHERS, Preset, SLOW, Technique, Trouble};
 use super::stage::{BEGIN, MeshWorld, Play};
+use super::tally::mean;
 use super::truth::Truth;
 use crate::bench::report::number;
 use crate::cores::START;
@@ -185,9 +186,8 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let note = |preset: Preset, kind: PathTrouble| {
         let good: Vec<f64> = of(kind, preset).map(|reaction| millis(reaction.good)).collect();
         let late: Vec<f64> = of(kind, preset).map(|reaction| reaction.late).collect();
-        let late = late.iter().sum::<f64>() / late.len() as f64;
         let [median, p99] = [0.5, 0.99].map(|share| number(quantile(&good, share)));
-        format!("{} {median} (p99 {p99}), {} % late", kind.name(), number(late))
+        format!("{} {median} (p99 {p99}), {} % late", kind.name(), number(mean(&late)))
     };
     let notes = Preset::ALL.map(|preset| {
         let kinds: Vec<String> = PathTrouble::ALL.iter().map(|kind| note(preset, *kind)).collect();

@@ -81,12 +81,18 @@ const LATE_IDS: [&str; 6] =
 const LOST_IDS: [&str; 6] =
     ["b-lost-dp", "b-lost-bp", "b-lost-qos", "b-lost-dp-paper", "b-lost-bp-paper", "b-lost-qos-paper"];
 
+/// What an experiment's runs have in common.
+#[derive(Clone, Copy, Debug)]
+struct SlotKind {
+    trouble: Trouble,
+    reliability: Reliability,
+}
+
 /// One run.
 #[derive(Clone, Copy, Debug)]
 struct SlotRun {
+    of: SlotKind,
     contender: Contender,
-    trouble: Trouble,
-    reliability: Reliability,
     seed: u64,
     is_whole: bool,
 }
@@ -96,12 +102,12 @@ impl SlotRun {
         let preset = self.contender.preset;
         let from = START + BEGIN + preset.warm_up();
         let slots = if self.is_whole { SlotPlan::whole(from) } else { SlotPlan::windows(from, preset) };
-        let truth = slots.truth(&Truth::mesh(), self.seed, self.trouble);
-        let play = Play { reliability: self.reliability, ..Play::new(self.contender, &truth, self.seed) };
+        let truth = slots.truth(&Truth::mesh(), self.seed, self.of.trouble);
+        let play = Play { reliability: self.of.reliability, ..Play::new(self.contender, &truth, self.seed) };
         let mut world = MeshWorld::new(&play);
         world.run_until(slots.end());
         world.fall_silent();
-        let drain = if self.reliability == Reliability::Reliable { DRAIN_RELIABLE } else { DRAIN };
+        let drain = if self.of.reliability == Reliability::Reliable { DRAIN_RELIABLE } else { DRAIN };
         world.run_until(slots.end() + drain);
         RunTally::of(&world, &truth, |at| slots.weight(at))
     }
@@ -117,18 +123,18 @@ struct Played {
 }
 
 impl Played {
-    fn new(contenders: Vec<Contender>, effort: Effort, bar: &ProgressBar, of: SlotRun, compares: bool) -> Played {
+    fn new(contenders: Vec<Contender>, effort: Effort, bar: &ProgressBar, of: SlotKind, compares: bool) -> Played {
         let is_whole = |seed: u64| !effort.quick && seed <= WHOLE_SEEDS;
         let whole = if effort.quick { 0 } else { effort.seeds.min(WHOLE_SEEDS) };
         let mut jobs = Vec::new();
         for contender in &contenders {
-            let run = |seed: u64| SlotRun { contender: *contender, seed, is_whole: is_whole(seed), ..of };
+            let run = |seed: u64| SlotRun { of, contender: *contender, seed, is_whole: is_whole(seed) };
             jobs.extend((1..=effort.seeds).map(run));
         }
         let once = jobs.len();
         let again = contenders.iter().filter(|contender| compares && contender.preset == Preset::Own);
         for contender in again {
-            jobs.extend((1..=whole).map(|seed| SlotRun { contender: *contender, seed, is_whole: false, ..of }));
+            jobs.extend((1..=whole).map(|seed| SlotRun { of, contender: *contender, seed, is_whole: false }));
         }
         let mut results = play_all(&jobs, bar, SlotRun::play).into_iter();
         let by_seed = |results: &mut dyn Iterator<Item = RunTally>, seeds: u64, contenders: usize| {
@@ -209,13 +215,7 @@ impl Counted {
 }
 
 fn dynamic(effort: Effort, bar: &ProgressBar) -> Result<Part> {
-    let of = SlotRun {
-        contender: Contender { version: Technique::Direct, preset: Preset::Own },
-        trouble: Trouble::Slow,
-        reliability: Reliability::BestEffort,
-        seed: 0,
-        is_whole: true,
-    };
+    let of = SlotKind { trouble: Trouble::Slow, reliability: Reliability::BestEffort };
     let played = Played::new(Contender::all().collect(), effort, bar, of, true);
     let counted = Counted {
         ids: LATE_IDS,
@@ -300,13 +300,7 @@ fn dynamic_charts(played: &Played) -> Vec<Chart> {
 }
 
 fn failure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
-    let of = SlotRun {
-        contender: Contender { version: Technique::Direct, preset: Preset::Own },
-        trouble: Trouble::Hole,
-        reliability: Reliability::BestEffort,
-        seed: 0,
-        is_whole: true,
-    };
+    let of = SlotKind { trouble: Trouble::Hole, reliability: Reliability::BestEffort };
     let played = Played::new(Contender::all().collect(), effort, bar, of, false);
     let counted = Counted {
         ids: LOST_IDS,
@@ -343,13 +337,7 @@ fn failure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
 }
 
 fn reliable(effort: Effort, bar: &ProgressBar) -> Result<Part> {
-    let of = SlotRun {
-        contender: Contender { version: Technique::Direct, preset: Preset::Own },
-        trouble: Trouble::Hole,
-        reliability: Reliability::Reliable,
-        seed: 0,
-        is_whole: true,
-    };
+    let of = SlotKind { trouble: Trouble::Hole, reliability: Reliability::Reliable };
     let both = [Technique::Direct, Technique::Reactive];
     let contenders = Preset::ALL.into_iter().flat_map(|preset| both.map(|version| Contender { version, preset }));
     // How late an event is depends on how long its path is bad, which windows shorten.
@@ -394,7 +382,8 @@ mod tests {
 
     fn windows(version: Technique, trouble: Trouble) -> RunTally {
         let contender = Contender { version, preset: Preset::Own };
-        SlotRun { contender, trouble, reliability: Reliability::BestEffort, seed: 1, is_whole: false }.play()
+        let of = SlotKind { trouble, reliability: Reliability::BestEffort };
+        SlotRun { of, contender, seed: 1, is_whole: false }.play()
     }
 
     #[test]

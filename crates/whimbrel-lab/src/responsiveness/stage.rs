@@ -154,7 +154,8 @@ impl MeshWorld {
         self.net.ask(PUBLISHERS[topic], Ask::Publish(link, 1, event), &mut self.audience);
     }
 
-    /// The machine of a broker stops: its links lose everything from now on, and nobody is told.
+    /// The machine of a broker stops: its links lose everything from now on, and no other end is
+    /// told.
     pub fn lose(&mut self, victim: usize) {
         for node in (0..BROKERS).filter(|node| *node != victim) {
             self.net.cut([victim, node]);

@@ -131,14 +131,21 @@ fn measured_noise_of_a_fifth_does_not_flap_between_equal_ways() {
     assert!(undamped > 4 * damped, "{damped} changes, and {undamped} without a threshold");
 }
 
-#[test]
-fn what_only_costs_less_waits_and_a_link_that_is_gone_does_not() {
+/// Routes over the first of two ways, which has become the slower one while changes of costs are
+/// held; and that topology.
+fn held_over_the_slower_way() -> (Topology, Routes) {
     let mut topology = topology(two_ways(10_000, 20_000).states());
     let mut routes = Routes::following(host(0), Routing::Best, 0);
     routes.update(&topology);
     routes.hold(HeldChanges::Costs);
     learn(&mut topology, &two_ways(30_000, 20_000), 2);
     assert!(!routes.update(&topology));
+    (topology, routes)
+}
+
+#[test]
+fn what_only_costs_less_waits_and_a_link_that_is_gone_does_not() {
+    let (mut topology, mut routes) = held_over_the_slower_way();
     assert_eq!(routes.path(host(3)), [0, 1, 3].map(host));
     let mut broken = two_ways(30_000, 20_000);
     broken.claims.retain(|claim| (claim.from, claim.to) != (1, 3));
@@ -240,12 +247,7 @@ fn messages_do_not_go_in_a_circle_after_both_ways_have_become_slow() {
 
 #[test]
 fn messages_follow_costs_that_events_wait_with() {
-    let mut topology = topology(two_ways(10_000, 20_000).states());
-    let mut routes = Routes::following(host(0), Routing::Best, 0);
-    routes.update(&topology);
-    routes.hold(HeldChanges::Costs);
-    learn(&mut topology, &two_ways(30_000, 20_000), 2);
-    assert!(!routes.update(&topology));
+    let (topology, mut routes) = held_over_the_slower_way();
     let next = |routes: &Routes| routes.next_hop(host(3)).map(|(next, _)| next);
     assert_eq!((routes.path(host(3)), next(&routes)), ([0, 1, 3].map(host).to_vec(), Some(host(2))));
     routes.hold(HeldChanges::Nothing);
