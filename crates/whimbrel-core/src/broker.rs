@@ -340,6 +340,7 @@ impl Broker {
     /// # Panics
     /// When a profile has no topic filter.
     pub fn set_profiles(&mut self, profiles: Vec<Profile>) {
+        self.profiles.configure(&profiles);
         self.router.configure_profiles(profiles);
         self.profiles_changed();
     }

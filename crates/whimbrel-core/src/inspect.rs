@@ -193,7 +193,7 @@ impl ProfilesInfo<'_> {
 
     /// The names of brokers whose configurations have other profiles.
     pub fn differing(&self) -> Vec<Box<str>> {
-        self.profiles.differing(self.router, self.overlay)
+        self.profiles.differing(self.overlay)
     }
 }
 

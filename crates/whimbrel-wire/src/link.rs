@@ -43,7 +43,7 @@ pub(crate) fn read_pubends(input: &mut Reader<'_>) -> Result<(u8, u8), Invalid> 
 }
 
 pub(crate) fn put_pubends(reliable: u8, further: u8, out: &mut Vec<u8>) {
-    assert!(are_pubends(reliable, further), "no host has so many pubends");
+    assert!(are_pubends(reliable, further), "these are more pubends than a host can have");
     out.extend_from_slice(&[reliable, further]);
 }
 

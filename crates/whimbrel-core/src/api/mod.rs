@@ -114,9 +114,9 @@ pub enum Input<'a> {
     Host {
         /// The part that the numbers of its pubends have in common.
         host: HostId,
-        /// The number of its reliable streams.
+        /// The number of its streams from index 0 on, see [`whimbrel_event::KIND_PUBENDS_MAX`].
         reliable: u8,
-        /// The number of its best-effort streams.
+        /// The number of its further streams.
         further: u8,
         /// The tick after which they began.
         birth: Tick,

@@ -200,8 +200,7 @@ impl Broker {
     /// of the session, and logged nothing for it: adds a gap.
     pub(super) fn record_younger(&self, start: Start<'_>, catch_up: &mut CatchUp) {
         let Start::Token(token, _) = start else { return };
-        let named = self.streams.positions_in(token);
-        let is_younger = |pubend, birth| birth > token.common() || !named.has(pubend);
+        let is_younger = |pubend, birth| birth > token.common() || self.streams.position_in(token, pubend).is_none();
         let births: BTreeMap<PubendId, Tick> =
             self.streams.births().filter(|(pubend, birth)| is_younger(*pubend, *birth)).collect();
         for (pubend, to) in self.streams.positions() {

@@ -102,8 +102,8 @@ impl Broker {
             overlay.destinations.get(number).expect("it has a number").leave(&mut self.router, number);
         }
         let identity = identity_of(&self.streams, self.sessions.limits.deployment, overlay.net.incarnation() + 1);
-        let Overlay { net, waiting, stats, moves_sessions, pace, .. } = overlay;
-        let fresh = Overlay::new(net.rehost(now, identity), moves_sessions, pace);
+        let Overlay { net, waiting, stats, moves_sessions, roam, .. } = overlay;
+        let fresh = Overlay::new(net.rehost(now, identity), moves_sessions, roam.pace());
         let mut fresh = Overlay { waiting, stats, faults: self.faults, ..fresh };
         fresh.watch_waiting(now);
         self.overlay = fresh;
@@ -409,9 +409,8 @@ impl Broker {
         self.sessions.begin_kinds();
         for id in self.cursors.ids() {
             let number = self.cursors.get(id).subscription;
-            let is_volatile = self.router.may_be_volatile_for(number);
             if let Some(durable) = self.cursors.durable_mut(id) {
-                durable.may_be_volatile = is_volatile;
+                durable.may_be_volatile = self.router.may_be_volatile_for(number);
             }
         }
     }

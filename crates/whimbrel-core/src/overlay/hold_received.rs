@@ -332,13 +332,14 @@ impl Broker {
     fn counts_on_all(&mut self, cursor: u32) -> bool {
         let Broker { overlay, cursors, streams, .. } = self;
         let Some(durable) = cursors.durable(cursor).filter(|_| overlay.is_open()) else { return true };
-        let has_none = |host: HostId| overlay.logs.received.of.get(&host).is_some_and(|hold| hold.version == u64::MAX);
         let awaits = |pubend: PubendId| durable.awaits_selector(pubend);
         let granted = |host: HostId| overlay.logs.received.granted_streams(host);
         let counts_there = |host: HostId| {
             durable.remote.is_counted(host) && !streams.reliable_of(host).take(granted(host)).any(awaits)
         };
-        let lacks = |host: &HostId| *host != overlay.net.host() && !has_none(*host) && !counts_there(*host);
+        let lacks = |host: &HostId| {
+            *host != overlay.net.host() && !overlay.logs.received.has_no_log(*host) && !counts_there(*host)
+        };
         let topology = &overlay.net.topology();
         // Each broker grants by itself: as long as the one in `lacking` has not, the others need
         // not be checked.
@@ -376,10 +377,7 @@ impl Broker {
             if !is_needed && hold.is_none_or(is_granted_nothing) {
                 continue;
             }
-            let streams = reliable_known_to(self.overlay.net.topology(), host)
-                .map(|pubend| self.held(pubend, is_needed))
-                .collect();
-            self.report_to(now, host, streams, out);
+            self.report_to(now, host, is_needed, out);
         }
         if is_needed || is_granted_any {
             self.overlay.report_at(now + REPORT_EVERY);
@@ -415,9 +413,7 @@ impl Broker {
         overlay.set_timer(since + GRANT_GRACE, Due::Read(pubend));
         self.count_all_holds(now);
         if begins && !self.cursors.has_dirty() {
-            let streams =
-                reliable_known_to(self.overlay.net.topology(), host).map(|pubend| self.held(pubend, true)).collect();
-            self.report_to(now, host, streams, out);
+            self.report_to(now, host, true, out);
         }
         true
     }
@@ -438,7 +434,11 @@ impl Broker {
         HeldStream { needed: Some(needed), connected: Some(assured.max(needed)) }
     }
 
-    fn report_to(&mut self, now: Time, host: HostId, streams: Vec<HeldStream>, out: &mut dyn Output) {
+    /// Reports to a broker how much of its log is needed here; `is_needed`: whether any of it may
+    /// be.
+    fn report_to(&mut self, now: Time, host: HostId, is_needed: bool, out: &mut dyn Output) {
+        let known = reliable_known_to(self.overlay.net.topology(), host);
+        let streams: Vec<HeldStream> = known.map(|pubend| self.held(pubend, is_needed)).collect();
         let replicas = self.replicas();
         let overlay = &mut self.overlay;
         let received = &mut overlay.logs.received;

@@ -108,7 +108,6 @@ pub struct OverlayConfig {
 pub(crate) struct Overlay {
     pub(crate) net: Net,
     moves_sessions: bool,
-    pace: Pace,
     timers: Deadlines<Due>,
     pub(crate) destinations: Destinations,
     /// The repair of other brokers' streams.
@@ -144,7 +143,6 @@ impl Overlay {
         Overlay {
             net,
             moves_sessions,
-            pace,
             timers: Deadlines::default(),
             destinations: Destinations::default(),
             holes: Holes::default(),

@@ -17,8 +17,8 @@ use super::Overlay;
 use crate::api::Output;
 use crate::retained::{Retained, TOMBSTONE_LIFETIME};
 use crate::route::Router;
-use crate::store::{Key, MapValue, ProfileRecord, Store, put_profile, read_profile};
-use crate::topic::RankedProfile;
+use crate::store::{Key, MapValue, ProfileRecord, Store, put_bytes, put_profile, read_profile};
+use crate::topic::{Profile, RankedProfile};
 
 /// The number of the map of profiles.
 pub(super) const PROFILES_MAP: u8 = 1;
@@ -44,11 +44,13 @@ struct MapEntry {
 pub(crate) struct ProfileMap {
     entries: BTreeMap<Box<str>, MapEntry>,
     hashes: Box<[u64; REGISTRY_RANGES]>,
+    /// The digest of the profiles of this broker's configuration.
+    configured: u64,
 }
 
 impl Default for ProfileMap {
     fn default() -> ProfileMap {
-        ProfileMap { entries: BTreeMap::new(), hashes: Box::new([0; REGISTRY_RANGES]) }
+        ProfileMap { entries: BTreeMap::new(), hashes: Box::new([0; REGISTRY_RANGES]), configured: NO_PROFILES }
     }
 }
 
@@ -98,12 +100,17 @@ impl ProfileMap {
     ) {
         let value = made.map(|made| {
             let mut value = Vec::with_capacity(32);
-            put_profile(made, &mut value);
+            put_profile(made.rank, &made.profile, &mut value);
             value.into_boxed_slice()
         });
         let version = self.next_version(now, filter, site.overlay);
         self.put(now, filter, (version, value), site);
         site.overlay.net.tell_entry(&mut Io { now, out, maps: &[site.retained, self] }, PROFILES_MAP, filter);
+    }
+
+    /// Records the profiles of this broker's configuration, in their order.
+    pub(crate) fn configure(&mut self, profiles: &[Profile]) {
+        self.configured = digest_of(profiles);
     }
 
     /// Announces the digest of the profiles of this broker's configuration, if it has changed.
@@ -112,11 +119,10 @@ impl ProfileMap {
             return;
         }
         let key = format!("{DIGEST}{}", site.overlay.net.name());
-        let digest = digest_of(site.router);
-        if digest_in(self.entries.get(&*key)) == digest {
+        if digest_in(self.entries.get(&*key)) == self.configured {
             return;
         }
-        let digest = Box::from(digest.to_le_bytes());
+        let digest = Box::from(self.configured.to_le_bytes());
         let version = self.next_version(now, &key, site.overlay);
         self.put(now, &key, (version, Some(digest)), site);
         site.overlay.net.tell_entry(&mut Io { now, out, maps: &[site.retained, self] }, PROFILES_MAP, &key);
@@ -171,11 +177,10 @@ impl ProfileMap {
 
     /// The brokers, among those that are known, whose configurations have other profiles than this
     /// broker's, by name.
-    pub(crate) fn differing(&self, router: &Router, overlay: &Overlay) -> Vec<Box<str>> {
-        let own = digest_of(router);
+    pub(crate) fn differing(&self, overlay: &Overlay) -> Vec<Box<str>> {
         let others = overlay.net.topology().states().filter(|state| state.host != overlay.net.host());
         let digest = |name: &str| digest_in(self.entries.get(&*format!("{DIGEST}{name}")));
-        others.filter(|state| digest(&state.name) != own).map(|state| state.name.clone()).collect()
+        others.filter(|state| digest(&state.name) != self.configured).map(|state| state.name.clone()).collect()
     }
 
     /// A version that is greater than the one that is known of a key.
@@ -230,15 +235,15 @@ fn digest_in(entry: Option<&MapEntry>) -> u64 {
     bytes.map_or(NO_PROFILES, u64::from_le_bytes)
 }
 
-/// A hash of the profiles of the configuration, in their order.
-fn digest_of(router: &Router) -> u64 {
-    if router.profiles().configured().next().is_none() {
+/// A hash of the profiles of a configuration, in their order.
+fn digest_of(profiles: &[Profile]) -> u64 {
+    if profiles.is_empty() {
         return NO_PROFILES;
     }
     let mut bytes = Vec::new();
-    for profile in router.profiles().configured() {
-        crate::store::put_bytes(&mut bytes, profile.filter.as_bytes());
-        put_profile(&RankedProfile { rank: 0, profile: profile.clone() }, &mut bytes);
+    for profile in profiles {
+        put_bytes(&mut bytes, profile.filter.as_bytes());
+        put_profile(0, profile, &mut bytes);
     }
     Seeded::new(DIGEST_SEED).hash_one(&*bytes)
 }

@@ -33,6 +33,9 @@ impl Router {
 
     /// What the profile of a topic says; of a topic that is not valid, nothing.
     pub(crate) fn settings_of(&mut self, topic: &str) -> TopicSettings {
+        if self.profiles.is_empty() {
+            return TopicSettings::default();
+        }
         let at = self.route(topic).ok();
         at.and_then(|at| self.routes.table.get_bucket(at.0)).map_or(TopicSettings::default(), |route| route.settings)
     }

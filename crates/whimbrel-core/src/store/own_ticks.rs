@@ -1,6 +1,6 @@
 //! Ticks of the own reliable streams: those that may be logged.
 
-use whimbrel_event::{HOST_RELIABLE_MAX, KIND_PUBENDS_MAX, PubendId, Tick};
+use whimbrel_event::{HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, KIND_PUBENDS_MAX, PubendId, Tick};
 
 use super::wire::{ByteReader, MapValue, put_varint};
 
@@ -19,6 +19,12 @@ pub(crate) type OwnTicks = [Tick; OWN];
 #[inline]
 pub(crate) fn own_place(pubend: PubendId) -> usize {
     usize::from(pubend.reliable_place().expect("only reliable streams are logged"))
+}
+
+/// Reads the index of a reliable pubend.
+pub(super) fn reliable_index(bytes: &mut ByteReader<'_>) -> Option<u8> {
+    let is_reliable = |index: &u8| PubendId(u64::from(*index)).reliable_place().is_some();
+    bytes.u8().filter(|index| *index < HOST_PUBENDS_MAX).filter(is_reliable)
 }
 
 impl MapValue<'_> for OwnTicks {

@@ -2,8 +2,7 @@
 
 use whimbrel_event::{EventId, HostId, PREDECESSORS_MAX, PredecessorsBuf, PubendId, Tick};
 
-use super::wire::MapValue;
-use super::wire::{ByteReader, put_bytes, put_varint};
+use super::wire::{ByteReader, MapValue, put_bytes, put_varint};
 
 /// The attachment of its client that a session is for.
 #[derive(Clone, PartialEq, Eq, Debug)]

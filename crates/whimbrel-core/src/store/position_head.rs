@@ -2,12 +2,12 @@
 
 use core::hash::Hash;
 
-use whimbrel_event::{EventId, HOST_PUBENDS_MAX, HostId, PubendId, Tick};
+use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
 use super::RemotePosition;
 use super::durable_position::read_remote_positions;
 use super::keys::BaseNo;
-use super::own_ticks::{OwnTicks, ReadTicks, ordinary_ticks, own_place, put_ticks, ticks};
+use super::own_ticks::{OwnTicks, ReadTicks, ordinary_ticks, own_place, put_ticks, reliable_index, ticks};
 use super::wire::{ByteReader, MapValue, put_varint};
 
 /// Largest number of entries in any list that is read.
@@ -36,17 +36,14 @@ impl PositionHead {
         // The seed can be fixed: no peer chooses what is hashed.
         whimbrel_event::Seeded::new(0).hash_one(self)
     }
-}
 
-impl PositionHead {
     /// Reads the part about the own streams, which all versions begin with.
     fn read_own(bytes: &mut ByteReader<'_>, ticks: ReadTicks) -> Option<Self> {
         let acked = ticks(bytes)?;
         let mut last = acked;
         let mut next = |bytes: &mut ByteReader<'_>| {
-            let index = bytes.u8().filter(|index| *index < HOST_PUBENDS_MAX)?;
-            let place = PubendId(u64::from(index)).reliable_place()?;
-            let last = &mut last[usize::from(place)];
+            let index = reliable_index(bytes)?;
+            let last = &mut last[own_place(PubendId(u64::from(index)))];
             last.0 = last.0.checked_add(bytes.varint()?)?;
             Some((index, *last))
         };

@@ -9,8 +9,7 @@ use core::time::Duration;
 use whimbrel_event::{IMPORTANCE_MAX, PubendId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
-use super::wire::MapValue;
-use super::wire::{ByteReader, put_bytes, put_varint};
+use super::wire::{ByteReader, MapValue, put_bytes, put_varint};
 use crate::topic::{DEADLINE_MAX, Persistence, Profile, RankedProfile, TopicRate};
 
 const RANK: u8 = 1;
@@ -30,8 +29,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// Appends a profile, without its filter.
-pub(crate) fn put_profile(made: &RankedProfile, out: &mut Vec<u8>) {
-    let RankedProfile { rank, profile } = made;
+pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
     let Profile { filter: _, persistence, reliability, deadline, rate, importance, expiry } = profile;
     let mut put = |tag: u8, number: Option<u64>| {
         if let Some(number) = number {
@@ -47,7 +45,7 @@ pub(crate) fn put_profile(made: &RankedProfile, out: &mut Vec<u8>) {
         None => (None, None),
     };
     let place = PERSISTENCES.iter().position(|known| known == persistence).expect("all are listed");
-    put(RANK, Some(u64::from(*rank)));
+    put(RANK, Some(u64::from(rank)));
     put(PERSISTENCE, Some(place as u64));
     put(RELIABILITY, reliability.map(|known| u64::from(known == Reliability::Reliable)));
     put(DEADLINE_MS, deadline.map(millis));
@@ -146,7 +144,7 @@ mod tests {
         #[test]
         fn a_profile_comes_back_also_with_fields_of_a_later_version(made in any_profile(), later: Vec<u8>) {
             let mut bytes = Vec::new();
-            put_profile(&made, &mut bytes);
+            put_profile(made.rank, &made.profile, &mut bytes);
             bytes.push(200);
             put_bytes(&mut bytes, &later);
             prop_assert_eq!(read_profile("a/+/#", &bytes), Some(made));

@@ -8,11 +8,11 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::{EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, PubendId, Reliability, Tick};
+use whimbrel_event::{EventId, HOST_RELIABLE_MAX, HostId, PubendId, Tick};
 
 use super::durable_position::{unzigzag, zigzag};
-use super::keys::BaseNo;
-use super::keys::{DurableNo, Key};
+use super::keys::{BaseNo, DurableNo, Key};
+use super::own_ticks::reliable_index;
 use super::position::{PositionBases, tick_of};
 use super::position_head::PositionHead;
 use super::wire::{ByteReader, MapValue, put_varint};
@@ -83,14 +83,12 @@ impl MapValue<'_> for PositionPart {
             before = before.wrapping_add(unzigzag(bytes.varint()?) as u64);
             Some(Tick(before))
         };
-        let is_reliable = |index: &u8| PubendId(u64::from(*index)).reliability() == Reliability::Reliable;
-        let index =
-            |bytes: &mut ByteReader<'_>| bytes.u8().filter(|index| *index < HOST_PUBENDS_MAX).filter(is_reliable);
         let count = bytes.varint().filter(|count| *count <= u64::from(HOST_RELIABLE_MAX))?;
-        let streams = (0..count).map(|_| Some((index(bytes)?, tick(bytes)?, tick(bytes)?)));
+        let streams = (0..count).map(|_| Some((reliable_index(bytes)?, tick(bytes)?, tick(bytes)?)));
         let streams = streams.collect::<Option<Box<[_]>>>()?;
         // Without a bound: none exists for acknowledgements beyond a notice that is not answered.
-        let beyond = (0..bytes.varint()?).map(|_| Some((index(bytes)?, tick(bytes)?))).collect::<Option<_>>()?;
+        let beyond =
+            (0..bytes.varint()?).map(|_| Some((reliable_index(bytes)?, tick(bytes)?))).collect::<Option<_>>()?;
         streams.is_sorted_by(|a, b| a.0 < b.0).then_some(PositionPart { streams, beyond })
     }
 }

@@ -113,13 +113,15 @@ impl Broker {
                     self.overlay.stats.events_unwanted += u64::from(!matched);
                 }
                 Passed::Lost { after, upto } => {
-                    self.streams.record_passed(pubend, upto);
                     let remote = self.streams.remote(pubend).expect("the stream is known");
+                    remote.record_passed(upto);
                     remote.spoke = upto;
                     remote.lost.add(after, upto);
                     self.pass_gap(now, pubend, (after, upto), GapReason::Lost, out);
                 }
-                Passed::Silence { upto, .. } => self.streams.record_passed(pubend, upto),
+                Passed::Silence { upto, .. } => {
+                    self.streams.remote(pubend).expect("the stream is known").record_passed(upto);
+                }
             }
         }
         if self.streams.is_awaited() {

@@ -58,6 +58,15 @@ impl RemoteStream {
         }
     }
 
+    /// Records that the consolidated stream has passed it up to a tick without an event.
+    pub(super) fn record_passed(&mut self, upto: Tick) {
+        self.passed = upto;
+        // Lost events are not retained.
+        if self.retained.first().is_some_and(|first| *first <= upto) {
+            self.retained = self.retained.split_off(&Tick(upto.0 + 1));
+        }
+    }
+
     /// Records its host's report that there was no event after `from` up to `to`. An earlier report
     /// that touches this range stays valid.
     pub(crate) fn record_still(&mut self, (from, to): (Tick, Tick)) {

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::{CheckpointToken, Deployment, EventId, HostId, PubendId, Tick, Time};
+use whimbrel_event::{
+    CheckpointToken, Deployment, EventId, HOST_PUBENDS_MAX, HOST_RELIABLE_MAX, HostId, KIND_PUBENDS_MAX, PubendId,
+    StreamClass, Tick, Time,
+};
 
 use super::ended_hosts::{EndedHosts, drop_named};
 use super::kind::DeadlineStreams;
@@ -139,30 +142,33 @@ impl Sources {
     /// it did not have before. `false` if there are none, or a bound is reached.
     pub(crate) fn add_host(&mut self, id: HostId, (reliable, further): (u8, u8), birth: Tick, is_held: bool) -> bool {
         let known = self.hosts.get(&id);
+        let had = known.map_or((0, 0), |host| (host.reliable, host.further));
+        let (reliable, further) = (reliable.max(had.0), further.max(had.1));
+        if id == self.own.host() || (reliable, further) == had {
+            return false;
+        }
         let is_full = known.is_none() && self.hosts.len() >= HOSTS_MAX;
+        let room = CheckpointToken::PUBENDS_MAX - 2 * Streams::COUNT;
+        if is_full || self.remotes.len() + usize::from(reliable) + usize::from(further) > room {
+            return false;
+        }
         let mut token = CheckpointToken::new(Deployment::named(""), birth);
         token.cover(id, reliable, further).expect("one host fits into a token");
-        let room = CheckpointToken::PUBENDS_MAX - 2 * Streams::COUNT;
-        if id == self.own.host() || is_full || self.remotes.len() + token.pubends().count() > room {
-            return false;
-        }
-        let known_streams = self.range_of(id);
-        let is_new =
-            |pubend: &PubendId| self.remotes[known_streams.clone()].iter().all(|known| known.pubend != *pubend);
-        let fresh: Vec<PubendId> = token.pubends().map(|(pubend, _)| pubend).filter(is_new).collect();
-        if fresh.is_empty() {
-            return false;
-        }
+        let of_host = self.range_of(id);
+        let at = of_host.start;
+        let mut streams: Vec<RemoteStream> = self.remotes.drain(of_host).collect();
         // A host that is known had no event in its new streams before it was here last.
-        let passed = self.remotes[known_streams].iter().map(|known| known.passed).min();
+        let passed = streams.iter().map(|known| known.passed).min();
         let birth = passed.map_or(birth, |passed| passed.max(birth));
-        for pubend in fresh {
-            let at = self.remotes.partition_point(|remote| remote.pubend < pubend);
-            self.remotes.insert(at, RemoteStream::new(pubend, birth, is_held));
+        for (pubend, _) in token.pubends() {
+            if let Err(place) = streams.binary_search_by_key(&pubend, |known| known.pubend) {
+                streams.insert(place, RemoteStream::new(pubend, birth, is_held));
+            }
         }
+        self.remotes.splice(at..at, streams);
         let fresh = Host { reliable, further, name: "".into(), has_ended: false };
         let host = self.hosts.entry(id).or_insert(fresh);
-        (host.reliable, host.further) = (host.reliable.max(reliable), host.further.max(further));
+        (host.reliable, host.further) = (reliable, further);
         self.stream_set = None;
         true
     }
@@ -305,6 +311,11 @@ impl Sources {
         remote.map(|at| self.remotes[at].passed).or_else(|| self.own.position(pubend))
     }
 
+    /// Whether an event, or the silence in its place, is still to come.
+    pub(crate) fn lacks(&self, id: EventId) -> bool {
+        self.followed(id.pubend).is_some_and(|passed| passed < id.tick)
+    }
+
     /// All pubends with the tick after which they began.
     pub(crate) fn births(&self) -> impl Iterator<Item = (PubendId, Tick)> + '_ {
         let own = self.own.pubends().map(|(pubend, _)| (pubend, self.birth));
@@ -435,6 +446,34 @@ impl Sources {
             token.cover(host, reliable, further).expect("hosts are bounded below what a token takes");
         }
         token
+    }
+
+    /// The positions of a token in all streams that it names, and see [`Sources::position_in`].
+    pub(crate) fn positions_in(&self, token: &CheckpointToken) -> Positions {
+        let mut positions: Positions = token.pubends().collect();
+        for (host, _, _) in token.hosts().filter(|(_, _, further)| *further <= KIND_PUBENDS_MAX) {
+            for pubend in (HOST_RELIABLE_MAX..HOST_PUBENDS_MAX).map(|index| host.pubend(index)) {
+                if let Some(tick) = self.position_in(token, pubend) {
+                    positions.set(pubend, tick);
+                }
+            }
+        }
+        positions
+    }
+
+    /// The position of a token in a stream. A known stream of the deadline class of a host of which
+    /// the token names none stands where the least of the others does: it had no event before that.
+    pub(crate) fn position_in(&self, token: &CheckpointToken, pubend: PubendId) -> Option<Tick> {
+        let of_host = |index: u8| token.position(pubend.host().pubend(index));
+        let is_of_class = pubend.class() == StreamClass::Deadline;
+        let is_later = || is_of_class && of_host(HOST_RELIABLE_MAX).is_none() && self.knows(pubend);
+        let least = || (0..HOST_RELIABLE_MAX).filter_map(of_host).min().filter(|_| is_later());
+        token.position(pubend).or_else(least)
+    }
+
+    /// `tick`, or the last one before it that a token can name in that stream.
+    pub(crate) fn nameable(&self, pubend: PubendId, tick: Tick) -> Tick {
+        self.closed(pubend).map_or(tick, |closed| tick.min(closed))
     }
 
     /// The positions that lie ahead of the consolidated stream, or in streams that are not known

@@ -4,10 +4,9 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{CheckpointToken, EventId, HOST_PUBENDS_MAX, PubendId, Seeded, StreamClass, Tick, Time};
+use whimbrel_event::{PubendId, Seeded, Tick, Time};
 
-use super::{Sources, Streams};
-use crate::cursor::Positions;
+use super::Sources;
 use crate::stream::QUIET_MAX;
 
 /// The seed of the digest: all brokers must agree on it.
@@ -23,46 +22,6 @@ pub(crate) struct StreamSet {
 }
 
 impl Sources {
-    /// `tick`, or the last one before it that a token can name in that stream.
-    pub(crate) fn nameable(&self, pubend: PubendId, tick: Tick) -> Tick {
-        self.closed(pubend).map_or(tick, |closed| tick.min(closed))
-    }
-
-    /// Whether an event, or the silence in its place, is still to come.
-    pub(crate) fn lacks(&self, id: EventId) -> bool {
-        self.followed(id.pubend).is_some_and(|passed| passed < id.tick)
-    }
-
-    /// Records that the consolidated stream has passed a followed stream up to a tick without an
-    /// event.
-    pub(super) fn record_passed(&mut self, pubend: PubendId, upto: Tick) {
-        let remote = self.remote(pubend).expect("the stream is known");
-        remote.passed = upto;
-        // Lost events are not retained.
-        if remote.retained.first().is_some_and(|first| *first <= upto) {
-            remote.retained = remote.retained.split_off(&Tick(upto.0 + 1));
-        }
-    }
-
-    /// The positions of a token. Streams that a covered host got later stand where the least of the
-    /// others does: they had no event before that.
-    pub(crate) fn positions_in(&self, token: &CheckpointToken) -> Positions {
-        let mut positions: Positions = token.pubends().collect();
-        for (host, reliable, further) in token.hosts() {
-            let of_host = || (0..HOST_PUBENDS_MAX).map(move |index| host.pubend(index));
-            let is_lacking = |pubend: &PubendId| token.position(*pubend).is_none() && self.knows(*pubend);
-            let has_all = (reliable, further) == (Streams::FIRST, Streams::FURTHER);
-            if has_all || further > Streams::FIRST {
-                continue;
-            }
-            let Some(least) = of_host().filter_map(|pubend| token.position(pubend)).min() else { continue };
-            for pubend in of_host().filter(|pubend| pubend.class() == StreamClass::Deadline).filter(is_lacking) {
-                positions.set(pubend, least);
-            }
-        }
-        positions
-    }
-
     /// The set of known streams. Computed anew, in n log n, when it has changed since the last
     /// call.
     pub(crate) fn stream_set(&mut self) -> &StreamSet {

@@ -115,12 +115,6 @@ impl Profiles {
         self.free.push(slot);
     }
 
-    /// The profiles of the configuration, in their order.
-    pub(crate) fn configured(&self) -> impl Iterator<Item = &Profile> {
-        let is_configured = |(order, _): &(&ProfileOrder, &u32)| matches!(order, ProfileOrder::Configured(_));
-        self.by_order.iter().filter(is_configured).map(|(_, slot)| &self.at(*slot).profile)
-    }
-
     /// A profile that was made, by its filter.
     pub(crate) fn made(&self, filter: &str) -> Option<RankedProfile> {
         let rank = *self.made.get(filter)?;
@@ -134,6 +128,11 @@ impl Profiles {
             ProfileOrder::Made(rank, _) => (Some(*rank), &self.at(*slot).profile),
             ProfileOrder::Configured(_) => (None, &self.at(*slot).profile),
         })
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_order.is_empty()
     }
 
     /// The number of profiles that were made.

@@ -181,8 +181,10 @@ impl Routes {
         }
         let has_same_links = self.structure == Some(topology.structure());
         let is_held = self.held == HeldChanges::Costs && has_same_links;
-        let graph = if self.version == version { None } else { Some(Graph::new(topology)) };
-        let Some(graph) = graph else { return !is_held && self.follow(version, None) };
+        if self.version == version {
+            return !is_held && self.follow(version, None);
+        }
+        let graph = Graph::new(topology);
         (self.version, self.structure) = (version, Some(topology.structure()));
         self.detours.clear();
         self.meet(&graph);

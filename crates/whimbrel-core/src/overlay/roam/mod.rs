@@ -256,6 +256,11 @@ impl Roam {
         roam.copying.number_from(incarnation);
         roam
     }
+
+    /// How soon a silent broker is noticed.
+    pub(super) fn pace(&self) -> Pace {
+        self.past.pace
+    }
 }
 
 impl Overlay {

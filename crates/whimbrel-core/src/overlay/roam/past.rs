@@ -53,7 +53,7 @@ pub(super) struct Past {
     /// When a broker was last heard of in a life that its link state did not tell of yet.
     restarted_at: Option<Time>,
     /// How soon a silent broker is noticed.
-    pace: Pace,
+    pub(super) pace: Pace,
 }
 
 /// Whether a broker of one of those sets cannot be reached now, and has not ended.
