@@ -8,11 +8,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Cutter, Frame, FrameAt, Invalid, Registry};
+use whimbrel_wire::{Cutter, Frame, FrameAt, Invalid, Registry, StampedEvent};
 
+use crate::due::NetDue;
 use crate::event::{NetEvent, NetStep};
 use crate::io::{Io, LinkOutput};
-use crate::net::NetDue;
 use crate::topology::LinkState;
 use crate::{Channel, HangUp, Net, PeerInput, PeerLink};
 
@@ -35,7 +35,7 @@ enum Source<'a> {
     /// Bytes have been sent, so that there is room for more.
     Room(PeerLink),
     /// A deadline that has come.
-    NetDue(NetDue),
+    Due(Time, NetDue),
     /// Nothing is left.
     Nothing,
 }
@@ -111,9 +111,8 @@ impl Net {
 
     /// Begins to meet the first deadline, if it has come. Several are met one after the other.
     pub fn begin_due(&mut self, now: Time) -> Option<Work<'static>> {
-        let (at, due) = self.timers.first().filter(|(at, _)| *at <= now)?;
-        self.timers.remove(at, due);
-        Some(Work { source: Source::NetDue(due), then: None, is_over: false })
+        let (at, due) = self.timers.take(now)?;
+        Some(Work { source: Source::Due(at, due), then: None, is_over: false })
     }
 
     /// Handles the next part of some work. The caller dispatches the event of a step before the
@@ -134,7 +133,7 @@ impl Net {
                 self.pump(io, link);
                 NetStep::Done
             }
-            Source::NetDue(due) => step_of(self.meet(io, due)),
+            Source::Due(at, due) => step_of(self.meet(io, at, due)),
             Source::Stream { .. } | Source::Nothing => NetStep::Done,
         }
     }
@@ -210,7 +209,14 @@ impl Net {
             };
         }
         let event = match frame {
-            Frame::Event(event) if !is_control => self.on_event(io, link, event, bytes),
+            Frame::Event(event) if !is_control => self.on_event(io, link, event, None, bytes),
+            Frame::DeadlineEvent(StampedEvent { stamp, frame }) if !is_control => {
+                self.on_event(io, link, frame, Some(stamp), bytes)
+            }
+            Frame::Flash(flash) if is_control => {
+                self.on_flash(io, link, flash);
+                None
+            }
             Frame::Silence(silence) if !is_control => self.on_silence(io, channel, silence),
             Frame::LinkState(state) if is_control => Some(offer_state(link, &state, then)),
             Frame::Interest(update) if is_control => self.on_interest(io, link, &update, then),
@@ -267,10 +273,12 @@ impl Net {
         }
     }
 
-    /// Meets a deadline.
-    fn meet(&mut self, io: &mut Io<'_>, due: NetDue) -> Option<NetEvent<'static>> {
+    /// Meets a deadline that was due at this time.
+    fn meet(&mut self, io: &mut Io<'_>, at: Time, due: NetDue) -> Option<NetEvent<'static>> {
         match due {
             NetDue::Probe(link) => self.probe(io, link),
+            NetDue::Report(link) => self.carrier(io.now).report(link, io.out),
+            NetDue::Judge(link) => self.judge(io, link, at),
             NetDue::Announce => self.announce(io),
             NetDue::Interest => return Some(NetEvent::InterestDue),
             // The topology is checked at the end of each turn.

@@ -21,6 +21,17 @@ macro_rules! fault {
     };
 }
 
+/// The method of the network layer by which a test builds a fault in; nothing without the feature.
+macro_rules! build_in {
+    () => {
+        /// Builds a fault in.
+        #[cfg(feature = "mutants")]
+        pub fn build_in(&mut self, mutant: $crate::NetMutant) {
+            self.faults = $crate::fault::NetFaults::of(mutant);
+        }
+    };
+}
+
 /// Which fault is built into the network layer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NetFaults {
@@ -29,6 +40,11 @@ pub(crate) struct NetFaults {
 }
 
 impl NetFaults {
+    #[cfg(feature = "mutants")]
+    pub(crate) fn of(mutant: NetMutant) -> NetFaults {
+        NetFaults { built_in: Some(mutant) }
+    }
+
     #[cfg(feature = "mutants")]
     pub(crate) fn has(self, mutant: NetMutant) -> bool {
         self.built_in == Some(mutant)
@@ -39,14 +55,6 @@ impl NetFaults {
     #[inline(always)]
     pub(crate) const fn has_any(self) -> bool {
         false
-    }
-}
-
-#[cfg(feature = "mutants")]
-impl crate::Net {
-    /// Builds a fault in.
-    pub fn build_in(&mut self, mutant: NetMutant) {
-        self.faults = NetFaults { built_in: Some(mutant) };
     }
 }
 
@@ -64,4 +72,18 @@ pub enum NetMutant {
     MergedRangeNacks,
     /// The brokers that have repaired the path of an event are not remembered.
     RepairLoop,
+    /// The least time of a link is a constant under the differences of two clocks, not a line.
+    HullWithoutSlope,
+    /// Events age by the delay of a link as it was measured last, not by their own time on it.
+    AgeWithoutExcess,
+    /// A turn of this broker that came late counts as silence of its neighbours.
+    OwnSilence,
+    /// A link that was dark is good again with the first echo.
+    NoHysteresis,
+    /// Only what has arrived late makes a link bad, not what has not arrived.
+    MissingReportsAreGood,
+    /// Brokers are told of a link that has changed by link states only.
+    FlashNotFlooded,
+    /// The whole margin of an event may be used on one link.
+    BudgetNotSplit,
 }

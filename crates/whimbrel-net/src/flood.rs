@@ -8,19 +8,16 @@ use whimbrel_event::{HostId, Time};
 use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, Protocol};
 
 use crate::dispatch::Then;
+use crate::due::NetDue;
 use crate::event::NetEvent;
 use crate::interest::others::{InterestOutcome, InterestValue};
 use crate::interest::own::EVERY_BROKER;
 use crate::io::{Io, LinkOutput};
 use crate::link::peers::{Peer, PeerBacklog};
 use crate::link::queue::FrameClass;
-use crate::net::NetDue;
 use crate::pace::ANNOUNCE_EVERY;
 use crate::topology::{Learned, LinkState, Neighbour};
 use crate::{Channel, Net, PeerLink};
-
-/// The delay that is announced for a link before its first probe has come back, microseconds.
-const DELAY_UNKNOWN_US: u32 = 1_000;
 
 /// Most entries of one digest frame.
 const DIGEST_ENTRIES: usize = 1_024;
@@ -33,14 +30,12 @@ impl Net {
     /// Schedules an announcement of the own link state, [`ANNOUNCE_EVERY`] after the last one at
     /// the earliest.
     pub fn announce_soon(&mut self, now: Time) {
-        self.set_once(now.max(self.announced + ANNOUNCE_EVERY), NetDue::Announce);
+        self.timers.set_once(now.max(self.announced + ANNOUNCE_EVERY), NetDue::Announce);
     }
 
     fn own_state(&self) -> LinkState {
-        // The values told before, unless they have changed much: each change makes every broker
-        // compute its paths anew.
         let neighbour = |peer: &Peer| {
-            let (delay_us, loss) = peer.estimate.told().unwrap_or((DELAY_UNKNOWN_US, 0));
+            let (delay_us, loss) = peer.announced();
             Neighbour { host: peer.host().expect("the link is up"), port: peer.port, delay_us, loss }
         };
         LinkState {
@@ -57,13 +52,6 @@ impl Net {
             protocol: Protocol::OWN,
             later: Box::default(),
         }
-    }
-
-    /// Encodes the link state of a broker as a frame.
-    fn put_state(&self, now: Time, host: HostId, frame: &mut Vec<u8>) {
-        let Some(state) = self.topology.get(host) else { return };
-        let age = self.topology.age(now, host).unwrap_or_default();
-        Frame::LinkState(state.frame(age)).encode(frame);
     }
 
     /// Encodes the interest of a broker as a frame: only the change if the other end has its base.
@@ -102,14 +90,14 @@ impl Net {
         }
         let pending = &mut peer.pending;
         if pending.states.remove(&own) {
-            self.put_state(now, own, frame);
+            self.topology.put_state(now, own, frame);
             return true;
         }
         if !pending.is_compared {
             return false;
         }
         if let Some(host) = pending.states.pop_first() {
-            self.put_state(now, host, frame);
+            self.topology.put_state(now, host, frame);
             return true;
         }
         if let Some(host) = pending.interests.pop_first() {
@@ -367,9 +355,9 @@ impl Net {
 
     /// Schedules an announcement of the own interest, as soon as versions may follow each other.
     pub fn tell_interest_soon(&mut self, now: Time) {
-        if self.timers.first_of(NetDue::Interest).is_none() {
+        if !self.timers.has(NetDue::Interest) {
             let at = self.own_interest.next_version_at(now, self.topology.len(), &mut self.interests.recent);
-            self.set_timer(at, NetDue::Interest);
+            self.timers.set(at, NetDue::Interest);
         }
     }
 
@@ -387,9 +375,9 @@ impl Net {
     /// Sets the timer for the next broker that expires.
     pub(crate) fn watch_expiry(&mut self) {
         if let Some(at) = self.topology.next_expiry()
-            && self.timers.first_of(NetDue::Expire).is_none()
+            && !self.timers.has(NetDue::Expire)
         {
-            self.set_timer(at, NetDue::Expire);
+            self.timers.set(at, NetDue::Expire);
         }
     }
 

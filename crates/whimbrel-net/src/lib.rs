@@ -5,6 +5,7 @@ mod fault;
 
 pub mod deadlines;
 mod dispatch;
+mod due;
 mod event;
 mod flood;
 pub mod forward;
@@ -22,11 +23,12 @@ pub mod traces;
 pub mod transit;
 
 pub use dispatch::Work;
+pub use due::NetDue;
 pub use event::{NetEvent, NetStep};
 #[cfg(feature = "mutants")]
 pub use fault::NetMutant;
 pub use io::{Hop, Io, LinkOutput};
 pub use link::{Channel, HangUp, PeerInput, PeerLink};
-pub use net::{Config, Identity, Net, NetDue};
+pub use net::{Config, Identity, Net};
 pub use pace::{ANNOUNCE_EVERY, Pace, Routing};
 pub use stats::NetStats;

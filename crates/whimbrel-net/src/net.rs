@@ -5,7 +5,8 @@ use core::time::Duration;
 use whimbrel_event::{Deployment, EventId, HostId, Tick, Time};
 use whimbrel_wire::PreviousIdentity;
 
-use crate::deadlines::Deadlines;
+use crate::PeerLink;
+use crate::due::{NetDue, NetTimers};
 use crate::fault::NetFaults;
 use crate::forward::FrameBuffers;
 use crate::interest::others::{Interests, KnownInterest};
@@ -20,7 +21,6 @@ use crate::topology::Topology;
 use crate::topology::joining::Joining;
 use crate::topology::watch::{Watch, Watched, beyond_few};
 use crate::traces::{TraceNote, TraceStep};
-use crate::{Channel, PeerLink};
 
 /// The configuration of the network layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,25 +72,6 @@ pub struct Identity {
     pub further: u8,
 }
 
-/// The purpose of a deadline, in the order in which deadlines of one moment are met.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum NetDue {
-    /// A link is probed, and checked for silence and for being stuck.
-    Probe(PeerLink),
-    /// The own link state is announced.
-    Announce,
-    /// The own interest is announced.
-    Interest,
-    /// The topology has changed, and is checked together with its later changes.
-    Watch,
-    /// Brokers that were not heard of for too long are forgotten.
-    Expire,
-    /// The survey of a replicated map for a link is continued.
-    Survey(PeerLink, u8),
-    /// The own link state is repeated, wanted links are asked for, maps are compared.
-    Refresh,
-}
-
 /// Interval at which wanted links are asked for, and replicated maps compared.
 pub(crate) const REFRESH_EVERY: Duration = Duration::from_secs(5);
 
@@ -120,7 +101,9 @@ pub struct Net {
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
     pub(crate) watch: Watch,
-    pub(crate) timers: Deadlines<NetDue>,
+    pub(crate) timers: NetTimers,
+    /// The number of own changes of links that were flooded.
+    pub(crate) flashes: u64,
     pub(crate) own_interest: OwnInterest,
     pub(crate) interests: Interests,
     pub(crate) traffic: FrameBuffers,
@@ -149,7 +132,7 @@ impl Net {
         };
         let mut net = Net::new(Time::ZERO, identity, false, config);
         net.is_open = false;
-        net.timers = Deadlines::default();
+        net.timers = NetTimers::default();
         net.joining.end();
         net
     }
@@ -168,9 +151,9 @@ impl Net {
     pub fn new(now: Time, identity: Identity, is_restored: bool, config: Config) -> Net {
         assert!(config.release_mark > UNSENT_LITTLE, "drivers tell of room where more than that was unsent");
         let Identity { host, incarnation, .. } = identity;
-        let mut timers = Deadlines::default();
-        timers.insert(now, NetDue::Announce);
-        timers.insert(now + REFRESH_EVERY, NetDue::Refresh);
+        let mut timers = NetTimers::open();
+        timers.set(now, NetDue::Announce);
+        timers.set(now + REFRESH_EVERY, NetDue::Refresh);
         Net {
             is_open: true,
             identity,
@@ -185,6 +168,7 @@ impl Net {
             routes: Routes::following(host, config.routing, config.pace.threshold_percent),
             watch: Watch::new(config.pace.ways_every),
             timers,
+            flashes: 0,
             own_interest: OwnInterest::new(host, incarnation, is_restored.then_some(now)),
             interests: Interests::default(),
             traffic: FrameBuffers::default(),
@@ -202,23 +186,9 @@ impl Net {
         let mut fresh = Net::new(now, identity, false, config);
         let delta = own_interest.rehost(identity.host, identity.incarnation);
         fresh.interests.set_own(identity.host, identity.incarnation, own_interest.version(), delta);
-        fresh.set_timer(now, NetDue::Interest);
+        fresh.timers.set(now, NetDue::Interest);
         (fresh.own_interest, fresh.stats) = (own_interest, stats);
         fresh
-    }
-
-    /// Sets a timer; in the null form nothing is due.
-    pub(crate) fn set_timer(&mut self, at: Time, due: NetDue) {
-        if self.is_open {
-            self.timers.insert(at, due);
-        }
-    }
-
-    /// Sets a timer unless an earlier one for the same purpose is set; a later one is replaced.
-    pub(crate) fn set_once(&mut self, at: Time, due: NetDue) {
-        if self.is_open {
-            self.timers.set_once(at, due);
-        }
     }
 
     /// The first deadline, with its purpose.
@@ -234,11 +204,6 @@ impl Net {
     /// Sends a frame to a neighbour; nothing if the link is gone.
     pub fn send(&mut self, now: Time, link: PeerLink, class: FrameClass, frame: &[u8], out: &mut dyn LinkOutput) {
         self.carrier(now).send(link, class, frame, out);
-    }
-
-    /// Sends a datagram to a neighbour: at once, or never.
-    pub(crate) fn send_datagram(&mut self, now: Time, link: PeerLink, frame: &[u8], out: &mut dyn LinkOutput) {
-        self.carrier(now).write(link, Channel::Datagram, frame, out);
     }
 
     /// The host number of this broker.
@@ -407,7 +372,7 @@ impl Net {
         match self.watch.check(now, &self.topology, &mut self.routes) {
             Watched::Same => false,
             Watched::Later(at) => {
-                self.set_once(at, NetDue::Watch);
+                self.timers.set_once(at, NetDue::Watch);
                 false
             }
             Watched::Changed => {
@@ -421,6 +386,8 @@ impl Net {
     pub fn record_step(&mut self, now: Time, id: EventId, step: TraceStep) {
         self.traffic.traces.record(now, id, step);
     }
+
+    build_in!();
 
     /// The recorded steps of an event, oldest first.
     pub fn trace_of(&self, id: EventId) -> impl Iterator<Item = &TraceNote> {

@@ -66,6 +66,21 @@ pub struct NetStats {
     pub events_answered: u64,
     /// Times that an entry of a map was not told, as it fits no frame.
     pub entries_too_large: u64,
+    /// Changes of the condition of a link's direction from this broker.
+    pub conditions_changed: u64,
+    /// Reports of neighbours about events that were never sent to them.
+    pub bad_reports: u64,
+    /// Changes of this broker's links that were flooded.
+    pub flashes_out: u64,
+    /// Changes of other brokers' links that were new, and were passed on.
+    pub flashes_in: u64,
+    /// Changes of links that are not known, or that this broker never told of.
+    pub flashes_refused: u64,
+    /// Events that were not reported over a link that is dark, and were sent by another way.
+    pub detours: u64,
+    /// Trees that were changed here because a link used up more than its share of an event's
+    /// margin.
+    pub reroutes: u64,
     /// Messages that were sent from here.
     pub messages_out: u64,
     /// Messages for which there was no path or no room; the sender may repeat them.

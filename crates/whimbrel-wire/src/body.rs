@@ -28,3 +28,6 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, number: u8, behind: usize, put: impl 
 
 /// The type of [`crate::Frame::Event`], whose header is also written without its event.
 pub(crate) const EVENT: u8 = 7;
+
+/// The type of [`crate::Frame::DeadlineEvent`], as [`EVENT`].
+pub(crate) const DEADLINE_EVENT: u8 = 22;

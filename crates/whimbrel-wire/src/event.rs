@@ -60,7 +60,7 @@ impl<'a> EventFrame<'a> {
         put_frame(out, EVENT, event_len, |out| self.put_header(out));
     }
 
-    fn put_header(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put_header(&self, out: &mut Vec<u8>) {
         let before =
             self.tick.0.checked_sub(self.default_previous.0).expect("a previous tick is not after the event's");
         let repairers = self.repairers.as_slice();

@@ -3,8 +3,9 @@
 use crate::body::{Body, put_frame};
 use crate::bytes::Reader;
 use crate::{
-    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Goodbye, Hello, InterestUpdate, Invalid, LinkStateFrame, MessageFrame,
-    Nack, OfMap, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk, RegistryDigest, Silence,
+    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Flash, Goodbye, Hello, InterestUpdate, Invalid, LinkReport,
+    LinkStateFrame, MessageFrame, Nack, OfMap, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk,
+    RegistryDigest, Silence, StampedEvent,
 };
 
 /// The first type that a receiver must know. A frame of a lower unknown type is skipped.
@@ -93,4 +94,10 @@ frames! {
     20 MapDigest(OfMap<RegistryDigest>),
     /// The ranges of a replicated map that the sender asks for, since 1.2.
     21 MapAsk(OfMap<RegistryAsk>),
+    /// An event with a deadline in transit, since 1.3.
+    22 DeadlineEvent(StampedEvent<'a>),
+    /// What has arrived of the frames of type 22; a datagram, since 1.3.
+    23 LinkReport(LinkReport),
+    /// A link that has become better or worse; flooded, since 1.3.
+    24 Flash(Flash),
 }

@@ -25,6 +25,7 @@ mod roam;
 mod share;
 mod topology;
 mod tree;
+mod watch;
 
 pub use cutter::{Cutter, FrameAt};
 pub use event::{EventFrame, Repairers};
@@ -52,6 +53,7 @@ pub use roam::{
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, HostVersion, LinkEnd, LinkStateFrame, PreviousIdentities, PreviousIdentity, Protocol};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
+pub use watch::{Flash, LinkReport, LinkStamp, StampedEvent};
 
 /// The major version of the protocol. Brokers of different major versions do not link.
 pub const MAJOR: u8 = 1;
@@ -68,7 +70,9 @@ pub const MAJOR: u8 = 1;
 ///    beside the retained messages.
 ///
 /// 3: a broker has pubends of the deadline class, so that a host has sixteen pubends, eight of them
-///    reliable; reports and grants of holds are for all reliable ones that the receiver knows.
+///    reliable; reports and grants of holds are for all reliable ones that the receiver knows. The
+///    links that events with a deadline cross are watched, see [`LinkStamp`], [`LinkReport`] and
+///    [`Flash`].
 pub const MINOR: u8 = 3;
 
 /// The optional parts of the protocol that are spoken here, a bit for each: none yet.

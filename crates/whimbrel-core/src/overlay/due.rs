@@ -74,6 +74,8 @@ pub(super) fn rank_of(due: NetDue) -> u8 {
         NetDue::Expire => 14,
         NetDue::Survey(..) => 20,
         NetDue::Refresh => 21,
+        NetDue::Report(_) => 22,
+        NetDue::Judge(_) => 23,
     }
 }
 
@@ -96,6 +98,8 @@ mod tests {
             (14, NetDue::Expire),
             (20, NetDue::Survey(link, 0)),
             (21, NetDue::Refresh),
+            (22, NetDue::Report(link)),
+            (23, NetDue::Judge(link)),
         ];
         let own = [
             Due::Quiet(0),
@@ -120,6 +124,6 @@ mod tests {
         assert!(own.is_sorted() && own.is_sorted_by_key(|due| due.rank()));
         ranks.extend(own.map(Due::rank));
         ranks.sort_unstable();
-        assert_eq!(ranks, (0..22).collect::<Vec<u8>>(), "each purpose has its place");
+        assert_eq!(ranks, (0..24).collect::<Vec<u8>>(), "each purpose has its place");
     }
 }

@@ -218,6 +218,7 @@ impl Overlay {
             let sending = Sending {
                 id,
                 age_us: 0,
+                deadline_ms: None,
                 answer: true,
                 retain,
                 repairers: Repairers::NONE,

@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{AcceptedEvent, EventId, HostId, Packed, Reliability, Tick, Time};
+use whimbrel_event::{AcceptedEvent, EventId, HostId, Packed, Reliability, StreamClass, Tick, Time};
 use whimbrel_net::forward::{Sending, SilenceTarget};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
@@ -240,7 +240,10 @@ impl Overlay {
             compact::write(event, &mut bytes);
             let age_us = event.age(now).as_micros() as u64;
             let repairers = Repairers::NONE;
-            let sending = Sending { id: event.id, age_us, answer: false, retain, repairers, event: &bytes };
+            let is_watched = event.id.pubend.class() == StreamClass::Deadline;
+            let deadline_ms = event.event.deadline_ms.filter(|_| is_watched);
+            let sending =
+                Sending { id: event.id, age_us, deadline_ms, answer: false, retain, repairers, event: &bytes };
             self.net.send_own(now, &sending, &dests, out);
             self.destinations.event = bytes;
             if fault!(self, PreviousNotMoved) {

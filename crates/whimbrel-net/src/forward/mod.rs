@@ -5,12 +5,16 @@
 //! encoding, and per link one copy and a header of some 8 bytes per destination behind it. An event
 //! of another broker that is passed on costs a look at its header and the copy.
 
+mod budget;
 pub(crate) mod nack;
 mod relay;
 
-use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
-use whimbrel_wire::{Dest, EventFrame, Frame, Part, Repairers, Silence, Subtree, TreeWriter, compact};
+use whimbrel_event::{EventId, HostId, Reliability, StreamClass, Tick, Time};
+use whimbrel_wire::{
+    Dest, EventFrame, Frame, Part, Repairers, Silence, StampedEvent, Subtree, TreeReader, TreeWriter, compact,
+};
 
+use crate::due::NetTimers;
 use crate::io::{Hop, LinkOutput};
 use crate::link::peers::Peers;
 use crate::link::queue::{FrameClass, Waiting, WaitingEvent};
@@ -20,6 +24,7 @@ use crate::stats::NetStats;
 use crate::traces::{TraceStep, Traces};
 use crate::transit::Transit;
 use crate::{Channel, Net, PeerLink};
+use budget::Budgets;
 use nack::OpenNacks;
 
 pub use nack::{HOPS_MAX, MERGE_FOR, OPEN_NACKS_MAX};
@@ -51,6 +56,9 @@ pub struct Sending<'a> {
     pub id: EventId,
     /// Its age since it was accepted, microseconds.
     pub age_us: u64,
+    /// The age, milliseconds, at which it should be at its subscribers; positive. `None`: its topic
+    /// has no deadline, or it is sent again.
+    pub deadline_ms: Option<u32>,
     /// It answers a nack.
     pub answer: bool,
     /// Its topic retains it.
@@ -62,25 +70,27 @@ pub struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// The class for events of the stream's reliability.
+    /// The class for events of the stream's reliability and class.
     fn class(&self) -> FrameClass {
-        match self.id.pubend.reliability() {
-            Reliability::Reliable => FrameClass::Reliable,
-            Reliability::BestEffort => FrameClass::BestEffort,
+        match (self.id.pubend.reliability(), self.id.pubend.class()) {
+            (Reliability::Reliable, StreamClass::Deadline) => FrameClass::Urgent,
+            (Reliability::Reliable, StreamClass::Ordinary) => FrameClass::Reliable,
+            (Reliability::BestEffort, _) => FrameClass::BestEffort,
         }
     }
 
     /// Its parts, kept while it waits for a driver.
     fn waiting(&self, now: Time, tree: &[u8], default_previous: Tick) -> WaitingEvent {
-        let Sending { id, age_us, answer, retain, repairers, event } = *self;
+        let Sending { id, age_us, deadline_ms, answer, retain, repairers, event } = *self;
         let (tree, event) = (tree.into(), event.into());
-        WaitingEvent { id, age_us, since: now, answer, retain, repairers, tree, default_previous, event }
+        WaitingEvent { id, age_us, since: now, deadline_ms, answer, retain, repairers, tree, default_previous, event }
     }
 
     fn of_waiting(now: Time, waiting: &WaitingEvent) -> Sending<'_> {
         Sending {
             id: waiting.id,
             age_us: waiting.age_us_at(now),
+            deadline_ms: waiting.deadline_ms,
             answer: waiting.answer,
             retain: waiting.retain,
             repairers: waiting.repairers,
@@ -143,18 +153,23 @@ impl Net {
         out: &mut dyn LinkOutput,
     ) {
         self.routes.update(&self.topology);
+        let avoided = match sending.deadline_ms {
+            Some(_) => Budgets::of(now, self).exceeded(sending, dests.iter().map(|(host, _)| *host)),
+            None => Vec::new(),
+        };
+        self.stats.reroutes += avoided.len() as u64;
         let mut hosts = core::mem::take(&mut self.traffic.hosts);
         hosts.clear();
         hosts.extend(dests.iter().map(|(host, _)| *host));
-        let Net { routes, peers, traffic, stats, .. } = self;
-        let mut carrier = Carrier { now, peers, traffic, stats };
+        let Net { routes, peers, traffic, timers, stats, .. } = self;
+        let mut carrier = Carrier { now, peers, traffic, timers, stats };
         let found = routes.trees(&hosts);
         // A broker that is in no tree finds the hole by the next event, or by silence, once there
         // is a path.
         carrier.stats.unreachable += found.unreachable.len() as u64;
         let mut broken = Vec::new();
         for tree in &found.trees {
-            carrier.send_tree(sending, (tree, dests), &mut broken, out);
+            carrier.send_tree(sending, (tree, dests), &avoided, &mut broken, out);
         }
         self.traffic.hosts = hosts;
         for (port, below) in broken {
@@ -170,7 +185,9 @@ impl Net {
         default: Tick,
         out: &mut dyn LinkOutput,
     ) {
-        if let Some(link) = self.peers.behind(part.port()) {
+        let is_rerouted = sending.deadline_ms.is_some() && Budgets::of(now, self).is_exceeded_by(sending, part);
+        self.stats.reroutes += u64::from(is_rerouted);
+        if let Some(link) = self.peers.behind(part.port()).filter(|_| !is_rerouted) {
             let mut tree = core::mem::take(&mut self.traffic.tree);
             tree.clear();
             part.write_root(&mut tree);
@@ -185,6 +202,18 @@ impl Net {
             }
         });
         self.repair(now, sending, part.port(), below, out);
+    }
+
+    /// Sends an event that departed over a link, and may be lost there, once more around that link.
+    pub(crate) fn detour(&mut self, now: Time, port: u16, event: &WaitingEvent, out: &mut dyn LinkOutput) {
+        let Ok(tree) = TreeReader::new(&event.tree, event.id.tick, event.default_previous) else { return };
+        let mut below = Vec::new();
+        tree.destinations(|ports, dest| {
+            let ports: Vec<u16> = [port].into_iter().chain(ports.iter().copied()).collect();
+            below.extend(self.host_behind(&ports).map(|host| (host, dest)));
+        });
+        self.stats.detours += 1;
+        self.repair(now, &Sending::of_waiting(now, event), port, below, out);
     }
 
     /// The broker at the end of a path of ports that begins here; none if a part of the path is
@@ -236,7 +265,7 @@ impl Net {
         let sending = Sending { repairers, ..*sending };
         let mut broken = Vec::new();
         for tree in &found.trees {
-            self.carrier(now).send_tree(&sending, (tree, &below), &mut broken, out);
+            self.carrier(now).send_tree(&sending, (tree, &below), &[], &mut broken, out);
         }
         // A second link is down that the topology does not show yet: that part is left to the nack.
         self.stats.repairs_given_up += broken.len() as u64;
@@ -274,27 +303,32 @@ impl Net {
 
     /// Borrows what sending takes, beside the rest of the network layer.
     pub(crate) fn carrier(&mut self, now: Time) -> Carrier<'_> {
-        Carrier { now, peers: &mut self.peers, traffic: &mut self.traffic, stats: &mut self.stats }
+        let Net { peers, traffic, timers, stats, .. } = self;
+        Carrier { now, peers, traffic, timers, stats }
     }
 }
 
-/// The parts of a tree for which there is no link: port and destinations behind it.
+/// The parts of a tree for which there is no link, or one that is avoided: port and destinations
+/// behind it.
 type Broken = Vec<(u16, Vec<(HostId, Dest)>)>;
 
 /// The part of the network layer that sends frames.
 pub(crate) struct Carrier<'a> {
-    now: Time,
-    peers: &'a mut Peers,
+    pub(crate) now: Time,
+    pub(crate) peers: &'a mut Peers,
     traffic: &'a mut FrameBuffers,
+    pub(crate) timers: &'a mut NetTimers,
     stats: &'a mut NetStats,
 }
 
 impl Carrier<'_> {
-    /// Sends an event along one tree: to each neighbour its part.
+    /// Sends an event along one tree: to each neighbour its part, except behind the `avoided`
+    /// ports.
     fn send_tree(
         &mut self,
         sending: &Sending<'_>,
         (tree, dests): (&Tree, &[(HostId, Dest)]),
+        avoided: &[u16],
         broken: &mut Broken,
         out: &mut dyn LinkOutput,
     ) {
@@ -305,7 +339,8 @@ impl Carrier<'_> {
             let end = end_of(nodes, at);
             let part = &nodes[at..end];
             at = end;
-            let Some(link) = self.peers.behind(part[0].port) else {
+            let is_taken = !avoided.contains(&part[0].port);
+            let Some(link) = self.peers.behind(part[0].port).filter(|_| is_taken) else {
                 let below = part.iter().filter_map(|node| node.destination);
                 broken.push((part[0].port, below.map(|number| dests[usize::from(number)]).collect()));
                 continue;
@@ -357,7 +392,7 @@ impl Carrier<'_> {
     ) {
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();
-        sending.header(tree, default).encode_header(sending.event.len(), &mut frame);
+        self.put_header(link, sending, tree, default, &mut frame);
         self.stats.header_bytes += frame.len() as u64;
         self.stats.event_bytes += sending.event.len() as u64;
         frame.extend_from_slice(sending.event);
@@ -365,6 +400,21 @@ impl Carrier<'_> {
         self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
         tell_hop(sending, Hop::Sent { to, is_answer: sending.answer }, out);
         self.traffic.frame = frame;
+    }
+
+    /// Encodes the header of an event's frame. One with a deadline is stamped if the neighbour
+    /// knows stamps.
+    #[inline]
+    fn put_header(&mut self, link: PeerLink, sending: &Sending<'_>, tree: &[u8], default: Tick, frame: &mut Vec<u8>) {
+        let header = sending.header(tree, default);
+        let stamp = sending.deadline_ms.and_then(|deadline_ms| {
+            let waiting = sending.waiting(self.now, tree, default);
+            self.stamp(link, waiting, deadline_ms)
+        });
+        match stamp {
+            Some(stamp) => StampedEvent { stamp, frame: header }.encode_header(sending.event.len(), frame),
+            None => header.encode_header(sending.event.len(), frame),
+        }
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, Tick, Time};
-use whimbrel_wire::{Dest, Frame, Nack, Repairers};
+use whimbrel_wire::{Dest, Frame, Nack, Repairers, StampedEvent};
 
 use super::Sending;
 use crate::event::NetEvent;
@@ -141,7 +141,10 @@ impl Net {
     /// Returns the previous tick.
     fn answer_one(&mut self, now: Time, id: EventId, to: HostId, out: &mut dyn LinkOutput) -> Option<Tick> {
         let bytes: Box<[u8]> = self.traffic.transit.find(id)?.into();
-        let Ok(Frame::Event(frame)) = Frame::decode(&bytes) else { return None };
+        let (Frame::Event(frame) | Frame::DeadlineEvent(StampedEvent { frame, .. })) = Frame::decode(&bytes).ok()?
+        else {
+            return None;
+        };
         let mut told: Option<Dest> = None;
         frame.routes().ok()?.destinations(|ports, dest| {
             if told.is_none() && self.host_behind(ports) == Some(to) {
@@ -156,6 +159,7 @@ impl Net {
         let sending = Sending {
             id,
             age_us: frame.age_us,
+            deadline_ms: None,
             answer: true,
             retain: frame.retain,
             repairers: Repairers::NONE,

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{Reliability, Time};
-use whimbrel_wire::{EventFrame, Frame, Silence, Subtree, TreeReader};
+use whimbrel_wire::{EventFrame, Frame, LinkStamp, Silence, Subtree, TreeReader};
 
 use super::{Sending, tell_hop};
 use crate::event::NetEvent;
@@ -20,14 +20,17 @@ impl Net {
         io: &mut Io<'_>,
         link: PeerLink,
         frame: EventFrame<'w>,
+        stamp: Option<LinkStamp>,
         bytes: &[u8],
     ) -> Option<NetEvent<'w>> {
         let now = io.now;
         let id = frame.id();
+        let measured_us = stamp.map(|stamp| self.carrier(now).record_arrival(link, stamp));
         let peer = self.peers.get_mut(link)?;
         peer.counters.events_in += 1;
         let from = peer.host().expect("events are read once it has said hello");
-        let age_us = frame.age_us.saturating_add(u64::from(peer.estimate.delay_us().unwrap_or(0)));
+        let way_us = measured_us.unwrap_or_else(|| u64::from(peer.estimate.delay_us().unwrap_or(0)));
+        let age_us = frame.age_us.saturating_add(way_us);
         if !frame.answer {
             peer.latency.record(Duration::from_micros(age_us));
         }
@@ -36,6 +39,7 @@ impl Net {
         let sending = Sending {
             id,
             age_us,
+            deadline_ms: stamp.map(|stamp| stamp.deadline_ms),
             answer: frame.answer,
             retain: frame.retain,
             repairers: frame.repairers,

@@ -155,6 +155,13 @@ impl Estimate {
         ((lost * 1_000 + all / 2) / all) as u16
     }
 
+    /// The number of probes in a row that have come back, counted back from the last one that did;
+    /// 0 if the last [`LOST_AFTER_PROBES`] did not.
+    pub fn echoes_in_a_row(&self) -> u32 {
+        let waiting = u64::from(self.answered.trailing_zeros()).min(LOST_AFTER_PROBES);
+        (self.answered >> waiting).trailing_ones()
+    }
+
     /// Whether nothing was received for the time `after`.
     pub fn is_silent(&self, now: Time, after: Duration) -> bool {
         now >= self.silent_at(after)

@@ -7,11 +7,13 @@ use whimbrel_wire::{Frame, Hello, VERSION_BYTES_MAX};
 
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
 use super::queue::FrameClass;
+use super::watch::LinkWatch;
 use crate::dispatch::Then;
+use crate::due::NetDue;
 use crate::event::NetEvent;
 use crate::io::{Io, LinkOutput};
-use crate::net::{NetDue, REFRESH_EVERY};
-use crate::{HangUp, Net, PeerLink};
+use crate::net::REFRESH_EVERY;
+use crate::{Config, HangUp, Identity, Net, PeerLink};
 
 /// The part of a version that is told: at most [`VERSION_BYTES_MAX`] bytes.
 fn beginning(version: &str) -> &str {
@@ -20,6 +22,23 @@ fn beginning(version: &str) -> &str {
         end -= 1;
     }
     &version[..end]
+}
+
+/// The hello of this broker.
+fn hello<'a>(now: Time, identity: &Identity, config: &'a Config) -> Frame<'a> {
+    Frame::Hello(Hello {
+        major: whimbrel_wire::MAJOR,
+        minor: whimbrel_wire::MINOR,
+        deployment: u64::from(identity.deployment.0),
+        host: identity.host,
+        incarnation: identity.incarnation,
+        name: &config.name,
+        time: now.as_nanos(),
+        reliable: identity.reliable,
+        further: identity.further,
+        birth: identity.birth,
+        version: beginning(&config.version),
+    })
 }
 
 /// A difference of clocks above which it is counted; nothing else depends on it.
@@ -39,29 +58,15 @@ impl Net {
             self.stats.hang_ups[HangUp::TooMany as usize] += 1;
             return out.peer_hang_up(link, HangUp::TooMany);
         }
-        self.peers.insert(Peer::new(now, link, dialed, name, self.config.release_mark));
+        let mut peer = Peer::new(now, link, dialed, name, self.config.release_mark);
+        peer.watch = LinkWatch::new(self.faults);
+        self.peers.insert(peer);
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();
-        self.hello(now).encode(&mut frame);
+        hello(now, &self.identity, &self.config).encode(&mut frame);
         self.send(now, link, FrameClass::Control, &frame, out);
         self.traffic.frame = frame;
-        self.set_timer(now + HELLO_WITHIN, NetDue::Probe(link));
-    }
-
-    fn hello(&self, now: Time) -> Frame<'_> {
-        Frame::Hello(Hello {
-            major: whimbrel_wire::MAJOR,
-            minor: whimbrel_wire::MINOR,
-            deployment: u64::from(self.identity.deployment.0),
-            host: self.identity.host,
-            incarnation: self.identity.incarnation,
-            name: &self.config.name,
-            time: now.as_nanos(),
-            reliable: self.identity.reliable,
-            further: self.identity.further,
-            birth: self.identity.birth,
-            version: beginning(&self.config.version),
-        })
+        self.timers.set(now + HELLO_WITHIN, NetDue::Probe(link));
     }
 
     /// Checks whether the broker of this hello may be at the other end of the link. Returns another
@@ -138,7 +143,7 @@ impl Net {
     /// Repeats the own link state if it is old, asks for wanted links, and compares the replicated
     /// maps with all neighbours.
     pub(crate) fn refresh(&mut self, io: &mut Io<'_>) {
-        self.set_timer(io.now + REFRESH_EVERY, NetDue::Refresh);
+        self.timers.set(io.now + REFRESH_EVERY, NetDue::Refresh);
         if io.now.since(self.announced) >= crate::topology::REFRESH_EVERY {
             self.announce_soon(io.now);
         }

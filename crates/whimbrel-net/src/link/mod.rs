@@ -3,9 +3,11 @@
 
 mod driver;
 pub mod estimate;
+mod follow;
 mod handshake;
 pub mod peers;
 mod probe;
 pub mod queue;
+pub mod watch;
 
 pub use driver::{Channel, HangUp, PeerInput, PeerLink};

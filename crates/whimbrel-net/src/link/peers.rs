@@ -8,7 +8,9 @@ use whimbrel_wire::Cutter;
 
 use super::estimate::Estimate;
 use super::queue::{FrameClass, LinkQueue, Occupancy};
+use super::watch::{LinkCondition, LinkWatch};
 use super::{Channel, PeerLink};
+use crate::fault::NetFaults;
 use crate::registry::{MAPS_MAX, MapBacklog};
 
 /// Most links at a time, those that have not said hello included.
@@ -38,6 +40,12 @@ pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 
 /// The first minor version of the protocol with replicated maps beside the retained messages.
 const MINOR_WITH_MAPS: u8 = 2;
+
+/// The first minor version of the protocol whose links are watched.
+const MINOR_WITH_WATCH: u8 = 3;
+
+/// The delay that is announced for a link before its first probe has come back, microseconds.
+const DELAY_UNKNOWN_US: u32 = 1_000;
 
 /// Unsent bytes of a channel from which on no more is sent over it.
 pub(crate) fn high_of(channel: Channel) -> usize {
@@ -146,6 +154,8 @@ pub struct Peer {
     stuck_since: [Option<Time>; 4],
     /// Delay and loss.
     pub estimate: Estimate,
+    /// The events with a deadline that cross it.
+    pub(crate) watch: LinkWatch,
     /// State that the neighbour is still to be told.
     pub pending: PeerBacklog,
     /// Frames and bytes that went over the link.
@@ -171,6 +181,7 @@ impl Peer {
             bulk_at: Time::ZERO,
             stuck_since: [None; 4],
             estimate: Estimate::new(now),
+            watch: LinkWatch::new(NetFaults::default()),
             pending: PeerBacklog::default(),
             counters: LinkCounters::default(),
             latency: LatencyHistogram::default(),
@@ -234,6 +245,30 @@ impl Peer {
     /// messages, or with a protocol of 1.2 or later any map.
     pub(crate) fn knows_map(&self, map: u8) -> bool {
         self.who.as_ref().is_some_and(|who| map == 0 || who.minor >= MINOR_WITH_MAPS)
+    }
+
+    /// Whether the link is up and its neighbour knows stamped events, reports and flashes.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.who.as_ref().is_some_and(|who| who.minor >= MINOR_WITH_WATCH)
+    }
+
+    /// The condition of the direction to the neighbour.
+    pub fn condition(&self) -> LinkCondition {
+        self.watch.condition()
+    }
+
+    /// Delay (microseconds) and loss (thousandths) of the link as other brokers are told.
+    pub(crate) fn announced(&self) -> (u32, u16) {
+        // The values told before, unless they have changed much: each change makes every broker
+        // compute its paths anew.
+        let (delay_us, loss) = self.estimate.told().unwrap_or((DELAY_UNKNOWN_US, 0));
+        self.watch.announced(delay_us, loss)
+    }
+
+    /// By how much the link is slower at present than other brokers are told, microseconds.
+    pub(crate) fn surplus_us(&self, now: Time) -> u32 {
+        let (announced_us, _) = self.announced();
+        self.watch.surplus_us(now, announced_us, &self.estimate)
     }
 
     /// The broker at the other end, once it is known.

@@ -7,9 +7,9 @@ use whimbrel_event::Time;
 use whimbrel_wire::{Cutter, Frame, Invalid, Probe, ProbeEcho};
 
 use super::peers::HELLO_WITHIN;
+use crate::due::NetDue;
 use crate::io::{Io, LinkOutput};
-use crate::net::NetDue;
-use crate::{HangUp, Net, PeerLink};
+use crate::{Channel, HangUp, Net, PeerLink};
 
 impl Net {
     /// Checks a link for silence and for being stuck, and sends a probe.
@@ -37,11 +37,11 @@ impl Net {
         let sequence = peer.estimate.sent();
         let mut frame = Vec::with_capacity(16);
         Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
-        self.send_datagram(now, link, &frame, io.out);
+        self.carrier(now).write(link, Channel::Datagram, &frame, io.out);
         // Including the timer that waited for the hello: otherwise there would be two probes per
         // interval.
         self.timers.drop_all(NetDue::Probe(link));
-        self.set_timer(now + pace.probe_every, NetDue::Probe(link));
+        self.timers.set(now + pace.probe_every, NetDue::Probe(link));
     }
 
     /// Handles a probe or its echo.
@@ -58,19 +58,25 @@ impl Net {
             Frame::Probe(Probe { sequence, sent }) => {
                 let mut echo = Vec::with_capacity(16);
                 Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us: 0 }).encode(&mut echo);
-                self.send_datagram(now, link, &echo, out);
+                self.carrier(now).write(link, Channel::Datagram, &echo, out);
             }
             Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us }) => {
                 let Some(peer) = self.peers.get_mut(link) else { return Ok(()) };
                 let held = Duration::from_micros(u64::from(held_us));
+                let sent = Time::from_nanos(sent);
                 // An echo without a probe is counted, and has no other effect.
-                if peer.estimate.echo(now, u64::from(sequence), Time::from_nanos(sent), held).is_err() {
+                if peer.estimate.echo(now, u64::from(sequence), sent, held).is_err() {
                     self.stats.bad_echoes += 1;
-                } else if peer.estimate.news().is_some() {
-                    let at = now.max(self.announced + self.config.pace.announce_every);
-                    self.set_once(at, NetDue::Announce);
+                    return Ok(());
                 }
+                peer.watch.record_echo(now, now.since(sent).saturating_sub(held), &peer.estimate);
+                if peer.estimate.news().is_some() {
+                    let at = now.max(self.announced + self.config.pace.announce_every);
+                    self.timers.set_once(at, NetDue::Announce);
+                }
+                self.follow_condition(now, link, out);
             }
+            Frame::LinkReport(report) => self.on_report(now, link, report, out),
             _ => return Err(Invalid::Form("a datagram")),
         }
         Ok(())

@@ -17,6 +17,8 @@ use super::peers::high_of;
 /// A class of frames, in the order in which classes are released.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FrameClass {
+    /// Changes of links, which are flooded.
+    Flash,
     /// Handshake, link states, interests, maps, nacks, messages.
     Control,
     /// Reliable events that are in a hurry, and silence on their channel.
@@ -31,13 +33,19 @@ pub enum FrameClass {
 
 impl FrameClass {
     /// All classes, in their order.
-    pub const ALL: [FrameClass; 5] =
-        [FrameClass::Control, FrameClass::Urgent, FrameClass::Reliable, FrameClass::BestEffort, FrameClass::Bulk];
+    pub const ALL: [FrameClass; 6] = [
+        FrameClass::Flash,
+        FrameClass::Control,
+        FrameClass::Urgent,
+        FrameClass::Reliable,
+        FrameClass::BestEffort,
+        FrameClass::Bulk,
+    ];
 
     /// The channel on which frames of the class go.
     pub fn channel(self) -> Channel {
         match self {
-            FrameClass::Control => Channel::Control,
+            FrameClass::Flash | FrameClass::Control => Channel::Control,
             FrameClass::Urgent | FrameClass::Reliable => Channel::Reliable,
             FrameClass::BestEffort | FrameClass::Bulk => Channel::BestEffort,
         }
@@ -59,6 +67,8 @@ pub(crate) struct WaitingEvent {
     /// Its age when it began to wait, microseconds, and that moment.
     pub(crate) age_us: u64,
     pub(crate) since: Time,
+    /// The age at which it should be at its subscribers, for events with a deadline.
+    pub(crate) deadline_ms: Option<u32>,
     pub(crate) answer: bool,
     pub(crate) retain: bool,
     pub(crate) repairers: Repairers,
@@ -72,6 +82,16 @@ impl WaitingEvent {
     pub(crate) fn age_us_at(&self, now: Time) -> u64 {
         let waited = u64::try_from(now.since(self.since).as_micros()).unwrap_or(u64::MAX);
         self.age_us.saturating_add(waited)
+    }
+
+    /// The bytes that it takes, estimated.
+    pub(crate) fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.tree.len() + self.event.len()
+    }
+
+    /// Whether its deadline is past.
+    pub(crate) fn is_late(&self, now: Time) -> bool {
+        self.deadline_ms.is_some_and(|deadline| self.age_us_at(now) > u64::from(deadline) * 1_000)
     }
 }
 
@@ -89,11 +109,10 @@ const ENTRY_BYTES: usize = 96;
 
 impl Waiting {
     fn bytes(&self) -> usize {
-        ENTRY_BYTES
-            + match self {
-                Waiting::Frame(frame) => frame.len(),
-                Waiting::Event(event) => event.tree.len() + event.event.len(),
-            }
+        match self {
+            Waiting::Frame(frame) => ENTRY_BYTES + frame.len(),
+            Waiting::Event(event) => event.bytes(),
+        }
     }
 }
 
@@ -224,6 +243,7 @@ mod tests {
             id,
             age_us: 70,
             since: at(1_000),
+            deadline_ms: Some(2),
             answer: false,
             retain: false,
             repairers: Repairers::NONE,
@@ -232,6 +252,7 @@ mod tests {
             event: [9].into(),
         };
         assert_eq!((event.age_us_at(at(1_000)), event.age_us_at(at(1_250))), (70, 320));
+        assert_eq!([2_930, 2_931].map(|micros| event.is_late(at(micros))), [false, true]);
     }
 
     #[test]

@@ -11,10 +11,10 @@ use core::time::Duration;
 
 use whimbrel_wire::{FRAME_BYTES_MAX, Frame, OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
 
+use crate::due::NetDue;
 use crate::event::NetEvent;
 use crate::io::Io;
 use crate::link::queue::FrameClass;
-use crate::net::NetDue;
 use crate::{Channel, Net, PeerLink};
 
 pub use map::{KEYS_PENDING_MAX, MAPS_MAX, MapBacklog, Replicated, Version, entry_hash, range_of};
@@ -65,7 +65,7 @@ impl Net {
         let backlog = &mut peer.pending.maps[usize::from(map)];
         if backlog.keys.is_empty() && backlog.survey.is_some() {
             // If the link is full, this continues when it has room.
-            self.set_once(io.now + SURVEY_EVERY, NetDue::Survey(link, map));
+            self.timers.set_once(io.now + SURVEY_EVERY, NetDue::Survey(link, map));
             return;
         }
         let is_told = backlog.keys.is_empty();

@@ -1,9 +1,9 @@
 //! The graph of the links that both ends name, in a form in which paths are found quickly.
 
 use whimbrel_event::HostId;
-use whimbrel_wire::Protocol;
+use whimbrel_wire::{LOSS_MAX, Protocol};
 
-use crate::topology::{LinkState, Neighbour, Topology};
+use crate::topology::{KnownBroker, Neighbour, Topology};
 
 /// Cost of each hop beside its delay, microseconds: so that of two paths with much the same delay
 /// the one with fewer hops is taken.
@@ -12,11 +12,17 @@ pub const HOP_COST_US: u64 = 300;
 /// A greater loss counts as this, thousandths: a link that always loses would have infinite cost.
 pub const LOSS_COUNTED_MAX: u16 = 999;
 
+/// The cost of a link that loses everything, beside that of its delay, microseconds: any path
+/// without such a link is taken before.
+pub const DARK_COST_US: u64 = 10_000_000;
+
 /// The cost of sending over a link, microseconds: its delay, [`HOP_COST_US`], and the delay again
-/// for each repetition that its loss makes necessary on average, which is loss / (1 - loss).
+/// for each repetition that its loss makes necessary on average, which is loss / (1 - loss);
+/// [`DARK_COST_US`] more if everything is lost.
 pub fn cost_us(end: &Neighbour) -> u64 {
     let (delay, loss) = (u64::from(end.delay_us), u64::from(end.loss.min(LOSS_COUNTED_MAX)));
-    delay + HOP_COST_US + delay * loss / (1_000 - loss)
+    let dark = if end.loss >= LOSS_MAX { DARK_COST_US } else { 0 };
+    delay + HOP_COST_US + delay * loss / (1_000 - loss) + dark
 }
 
 /// One direction of a link.
@@ -48,9 +54,9 @@ impl Graph {
         let protocols = topology.states().map(|state| state.protocol).collect();
         let (begins, edges) = (Vec::with_capacity(hosts.len() + 1), Vec::with_capacity(named));
         let mut graph = Graph { hosts, protocols, begins, edges };
-        for state in topology.states() {
+        for broker in topology.brokers() {
             graph.begins.push(graph.edges.len() as u32);
-            graph.add(state);
+            graph.add(broker);
         }
         graph.begins.push(graph.edges.len() as u32);
         graph.confirm();
@@ -58,20 +64,21 @@ impl Graph {
     }
 
     /// The links that a broker names, to brokers that are known.
-    fn add(&mut self, state: &LinkState) {
+    fn add(&mut self, broker: &KnownBroker) {
         let mut at = 0;
-        for end in &state.neighbours {
+        for end in broker.neighbours() {
             let rest = &self.hosts[at..];
             // It is often the next one, in a mesh always.
             at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
             if self.hosts.get(at) == Some(&end.host) {
-                self.edges.push(GraphEdge { cost: cost_us(end), to: at as u32, port: end.port });
+                self.edges.push(GraphEdge { cost: cost_us(&end), to: at as u32, port: end.port });
                 at += 1;
             }
         }
     }
 
-    /// Removes the edges that only one end names.
+    /// Removes the edges that only one end names. A link costs what the worse of its ends says:
+    /// each judges the direction in which it sends.
     fn confirm(&mut self) {
         let (begins, named_by) = self.turned();
         let mut kept = 0;
@@ -81,9 +88,9 @@ impl Graph {
             let mut others = named_by[begins[node] as usize..begins[node + 1] as usize].iter().peekable();
             for at in own {
                 let edge = self.edges[at];
-                while others.next_if(|other| **other < edge.to).is_some() {}
-                if others.next_if(|other| **other == edge.to).is_some() {
-                    self.edges[kept] = edge;
+                while others.next_if(|(other, _)| *other < edge.to).is_some() {}
+                if let Some((_, cost)) = others.next_if(|(other, _)| *other == edge.to) {
+                    self.edges[kept] = GraphEdge { cost: edge.cost.max(*cost), ..edge };
                     kept += 1;
                 }
             }
@@ -92,8 +99,9 @@ impl Graph {
         self.begins[self.hosts.len()] = kept as u32;
     }
 
-    /// The brokers that name each broker, in order: where each list begins, and the lists.
-    fn turned(&self) -> (Vec<u32>, Vec<u32>) {
+    /// The brokers that name each broker, in order, with the cost of the link: where each list
+    /// begins, and the lists.
+    fn turned(&self) -> (Vec<u32>, Vec<(u32, u64)>) {
         let mut begins = vec![0; self.hosts.len() + 1];
         for edge in &self.edges {
             begins[edge.to as usize + 1] += 1;
@@ -102,11 +110,11 @@ impl Graph {
             begins[node + 1] += begins[node];
         }
         let mut ends = begins.clone();
-        let mut named_by = vec![0; self.edges.len()];
+        let mut named_by = vec![(0, 0); self.edges.len()];
         for node in 0..self.hosts.len() as u32 {
             for edge in self.edges(node) {
                 let end = &mut ends[edge.to as usize];
-                named_by[*end as usize] = node;
+                named_by[*end as usize] = (node, edge.cost);
                 *end += 1;
             }
         }

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashTable;
 use whimbrel_event::{HostId, Seeded, Time};
+use whimbrel_wire::{Flash, Frame};
 
 pub use state::{ADDRESSES_MAX, LinkState, LinkStateError, NEIGHBOURS_MAX, Neighbour, TEXT_MAX};
 
@@ -46,11 +47,41 @@ pub enum Learned {
     Refused(LinkStateError),
 }
 
+/// The result of a change of a link that a broker tells of, see [`Topology::patch`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patched {
+    /// It is new: it is to be passed on to the other neighbours.
+    New,
+    /// It, or a later one, is known already.
+    Known,
+    /// Its broker or link is not known, or is known by a later link state.
+    Refused,
+}
+
+/// A link state is at most this much older than a change that comes before it, in sequences.
+const PATCH_AHEAD_MAX: u64 = 16;
+
 /// One broker.
 #[derive(Debug)]
-struct KnownBroker {
+pub(crate) struct KnownBroker {
     state: LinkState,
     expires: Time,
+    /// Changes of its links since its link state, at most one for each neighbour.
+    patches: Vec<Flash>,
+}
+
+impl KnownBroker {
+    /// Its links as they are now, in the order of the neighbours' hosts.
+    pub(crate) fn neighbours(&self) -> impl Iterator<Item = Neighbour> + Clone + '_ {
+        self.state.neighbours.iter().map(|end| self.patched(end))
+    }
+
+    fn patched(&self, end: &Neighbour) -> Neighbour {
+        match self.patches.iter().find(|patch| patch.neighbour == end.host) {
+            Some(Flash { delay_us, loss, .. }) => Neighbour { delay_us: *delay_us, loss: *loss, ..*end },
+            None => *end,
+        }
+    }
 }
 
 /// The link states of all brokers, this one's included.
@@ -138,6 +169,28 @@ impl Topology {
         Learned::New
     }
 
+    /// Takes a change of a link that its broker tells of before its next link state. It holds until
+    /// there is a link state of the broker with a greater sequence.
+    pub fn patch(&mut self, flash: &Flash) -> Patched {
+        let Some(known) = self.entries.get_mut(&flash.host) else { return Patched::Refused };
+        let state = &known.state;
+        let sequences = state.sequence..=state.sequence.saturating_add(PATCH_AHEAD_MAX);
+        let has_link = state.neighbours.binary_search_by_key(&flash.neighbour, |end| end.host).is_ok();
+        if flash.incarnation != state.incarnation || !sequences.contains(&flash.sequence) || !has_link {
+            return Patched::Refused;
+        }
+        let at = known.patches.iter().position(|patch| patch.neighbour == flash.neighbour);
+        if at.is_some_and(|at| known.patches[at].number >= flash.number) {
+            return Patched::Known;
+        }
+        match at {
+            Some(at) => known.patches[at] = *flash,
+            None => known.patches.push(*flash),
+        }
+        self.version += 1;
+        Patched::New
+    }
+
     fn admit(&self, state: &LinkState) -> Result<(), LinkStateError> {
         match self.by_name(&state.name) {
             Some(holder) if holder != state.host => return Err(LinkStateError::NameTaken(holder)),
@@ -152,14 +205,18 @@ impl Topology {
     fn put(&mut self, state: LinkState, expires: Time) {
         let host = state.host;
         let old = self.take(host);
+        let is_later = |patch: &Flash| patch.incarnation == state.incarnation && patch.sequence >= state.sequence;
+        let mut patches = old.as_ref().map_or(Vec::new(), |old| old.patches.clone());
+        patches.retain(is_later);
+        let new = KnownBroker { state, expires, patches };
         let is_same =
-            |old: &KnownBroker| old.state.neighbours == state.neighbours && old.state.protocol == state.protocol;
-        let has_same_links = |old: &KnownBroker| old.state.has_same_links(&state);
+            |old: &KnownBroker| old.neighbours().eq(new.neighbours()) && old.state.protocol == new.state.protocol;
+        let has_same_links = |old: &KnownBroker| old.state.has_same_links(&new.state);
         self.version += u64::from(!old.as_ref().is_some_and(is_same));
         self.structure += u64::from(!old.as_ref().is_some_and(has_same_links));
         let Topology { entries, holders, hasher, .. } = self;
-        let hash = hasher.hash_one(&*state.name);
-        entries.insert(host, KnownBroker { state, expires });
+        let hash = hasher.hash_one(&*new.state.name);
+        entries.insert(host, new);
         holders.insert_unique(hash, host, |host| hasher.hash_one(&*entries[host].state.name));
         if host != self.own {
             self.expiries.insert((expires, host));
@@ -228,7 +285,12 @@ impl Topology {
         self.entries.keys().copied()
     }
 
-    /// All states, in order of hosts.
+    /// All brokers, in order of hosts.
+    pub(crate) fn brokers(&self) -> impl Iterator<Item = &KnownBroker> {
+        self.entries.values()
+    }
+
+    /// All states, in order of hosts, without later changes of links.
     pub fn states(&self) -> impl Iterator<Item = &LinkState> {
         self.entries.values().map(|entry| &entry.state)
     }
@@ -255,14 +317,28 @@ impl Topology {
     }
 
     /// A link as one of its ends sees it, if both ends name each other: else it does not count.
-    pub fn link(&self, from: HostId, to: HostId) -> Option<&Neighbour> {
+    pub fn link(&self, from: HostId, to: HostId) -> Option<Neighbour> {
         self.end(to, from)?;
         self.end(from, to)
     }
 
-    fn end(&self, from: HostId, to: HostId) -> Option<&Neighbour> {
-        let ends = &self.get(from)?.neighbours;
-        ends.binary_search_by_key(&to, |end| end.host).ok().map(|at| &ends[at])
+    fn end(&self, from: HostId, to: HostId) -> Option<Neighbour> {
+        let known = self.entries.get(&from)?;
+        let ends = &known.state.neighbours;
+        ends.binary_search_by_key(&to, |end| end.host).ok().map(|at| known.patched(&ends[at]))
+    }
+
+    /// The link by which a broker knows this port, see [`Topology::link`]'s ends.
+    pub(crate) fn end_at(&self, from: HostId, port: u16) -> Option<Neighbour> {
+        let known = self.entries.get(&from)?;
+        known.state.neighbours.iter().find(|end| end.port == port).map(|end| known.patched(end))
+    }
+
+    /// Encodes the link state of a broker as a frame; nothing if it is not known.
+    pub(crate) fn put_state(&self, now: Time, host: HostId, frame: &mut Vec<u8>) {
+        let Some(state) = self.get(host) else { return };
+        let age = self.age(now, host).unwrap_or_default();
+        Frame::LinkState(state.frame(age)).encode(frame);
     }
 
     /// Version of the graph: greater whenever a broker, or one of its links, has changed.

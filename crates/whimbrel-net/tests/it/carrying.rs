@@ -32,7 +32,7 @@ fn an_event_reaches_the_nodes_that_want_it_and_no_other() {
     assert!(fabric.is_complete() && fabric.knows_interests());
     for reliability in [Reliability::Reliable, Reliability::BestEffort] {
         for topic in ["a/b", "b", "a/c"] {
-            fabric.publish(0, Content { topic, payload: b"one", reliability });
+            fabric.publish(0, Content { topic, payload: b"one", reliability, deadline_ms: None });
         }
     }
     fabric.run(MILLI * 2);
@@ -161,7 +161,7 @@ fn a_link_with_little_room_gets_events_later() {
     let events = 2 * RELIABLE_HIGH / payload.len();
     for number in 0..events {
         for reliability in [Reliability::Reliable, Reliability::BestEffort] {
-            fabric.publish(0, Content { topic: "a", payload: &payload, reliability });
+            fabric.publish(0, Content { topic: "a", payload: &payload, reliability, deadline_ms: None });
         }
         if number % 16 == 0 {
             fabric.run(MILLI);
@@ -198,7 +198,10 @@ fn a_neighbour_that_takes_nothing_is_hung_up() {
     fabric.run(SECOND);
     fabric.limit(0, Some(0));
     for _ in 0..4 {
-        fabric.publish(0, Content { topic: "a", payload: &[7; 32 << 10], reliability: Reliability::Reliable });
+        fabric.publish(
+            0,
+            Content { topic: "a", payload: &[7; 32 << 10], reliability: Reliability::Reliable, deadline_ms: None },
+        );
     }
     fabric.run(STUCK_AFTER - SECOND);
     assert_eq!(fabric.hung_up(0), [], "its probes are answered");

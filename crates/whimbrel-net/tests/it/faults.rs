@@ -1,8 +1,10 @@
 //! Each fault that can be built into the network layer is noticed by the checks of the fabric.
 
-use whimbrel_net::NetMutant;
+use whimbrel_net::{Net, NetMutant, Routing};
 
-use crate::scenarios;
+use crate::fabric::Trouble;
+use crate::scenarios::{self, MILLI, SECOND};
+use crate::watching::{REACTION, SILENT, Watched, slower};
 
 #[test]
 fn an_interest_that_is_not_passed_on_is_noticed() {
@@ -32,4 +34,70 @@ fn an_event_that_goes_in_circles_is_noticed() {
 fn a_map_that_is_not_compared_is_noticed() {
     let found = scenarios::change_while_away(|net| net.build_in(NetMutant::RetainedNotCompared));
     assert_eq!(found, Err("the maps differ".into()));
+}
+
+/// Whether node 3 knows in time that a direction is silent, just after another one has become so.
+fn is_known_in_time(change: fn(&mut Net)) -> bool {
+    let mut world = Watched::new(change, Routing::Reactive);
+    world.flow(&[2], SECOND * 5);
+    world.fabric.trouble(1, 2, SILENT);
+    world.flow(&[2], MILLI * 30);
+    world.fabric.trouble(2, 2, SILENT);
+    world.flow(&[2], REACTION + MILLI * 20);
+    world.known(3, 2, 1).is_some_and(|(_, loss)| loss == whimbrel_wire::LOSS_MAX)
+}
+
+#[test]
+fn a_direction_that_is_believed_good_or_not_told_of_is_noticed() {
+    assert!(is_known_in_time(|_| {}));
+    assert!(!is_known_in_time(|net| net.build_in(NetMutant::MissingReportsAreGood)));
+    assert!(!is_known_in_time(|net| net.build_in(NetMutant::FlashNotFlooded)));
+}
+
+/// By how much ages are off the truth after ten minutes, and when a link becomes slow.
+fn ages_off_us(change: fn(&mut Net)) -> u64 {
+    let mut world = Watched::new(change, Routing::Direct);
+    // The clock of node 1 is slower: the differences grow.
+    world.flow(&[1], SECOND * 600);
+    world.fabric.trouble(0, 1, slower(40));
+    world.flow(&[1], SECOND);
+    world.fabric.run(SECOND);
+    world.age_off_us(0)
+}
+
+#[test]
+fn ages_without_slope_or_excess_are_noticed() {
+    assert!(ages_off_us(|_| {}) <= 3_000);
+    assert!(ages_off_us(|net| net.build_in(NetMutant::HullWithoutSlope)) > 10_000);
+    assert!(ages_off_us(|net| net.build_in(NetMutant::AgeWithoutExcess)) > 10_000);
+}
+
+#[test]
+fn a_margin_that_one_link_may_use_up_is_noticed() {
+    let late = |change: fn(&mut Net)| {
+        let mut world = Watched::with_little_margin(change);
+        world.flow(&[3], SECOND * 20);
+        world.fabric.trouble(1, 2, slower(18));
+        world.fabric.trouble(2, 1, slower(18));
+        world.flow(&[3], SECOND * 2);
+        world.late(3, 4).len()
+    };
+    assert!(late(|_| {}) <= 15);
+    assert!(late(|net| net.build_in(NetMutant::BudgetNotSplit)) > 100);
+}
+
+#[test]
+fn a_direction_that_is_good_again_at_once_is_noticed() {
+    let changes = |change: fn(&mut Net)| {
+        let mut world = Watched::new(change, Routing::Reactive);
+        for _ in 0..30 {
+            world.flow(&[0], MILLI * 700);
+            world.fabric.trouble(0, 0, SILENT);
+            world.flow(&[0], MILLI * 300);
+            world.fabric.trouble(0, 0, Trouble::default());
+        }
+        world.fabric.node(0).net.stats().conditions_changed
+    };
+    let (good, bad) = (changes(|_| {}), changes(|net| net.build_in(NetMutant::NoHysteresis)));
+    assert!(good <= 20 && bad >= 3 * good, "{good} and {bad}");
 }

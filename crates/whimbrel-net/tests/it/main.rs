@@ -18,4 +18,5 @@ mod same;
 mod scenarios;
 mod topology;
 mod trees;
+mod watching;
 mod world;

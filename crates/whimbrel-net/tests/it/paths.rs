@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use whimbrel_event::HostId;
-use whimbrel_net::route::{DETOURS_MAX, HOP_COST_US, Routes, Ways, cost_us};
+use whimbrel_net::route::{DARK_COST_US, DETOURS_MAX, HOP_COST_US, Routes, Ways, cost_us};
 use whimbrel_net::topology::LinkState;
 
 use crate::world::{Claim, World, end, host, port, routes, some_of, state, topology, world};
@@ -12,16 +12,19 @@ const BROKERS: u64 = 9;
 /// Far more than any path costs.
 const FAR: u64 = 1 << 50;
 
-/// The cost of a link by the claim of the sending end; both ends must name it.
+/// The cost of a link by the claim of its worse end; both ends must name it.
 fn link(world: &World, from: u64, to: u64) -> u64 {
     let find = |from, to| world.claims.iter().find(|claim| (claim.from, claim.to) == (from, to));
     match (find(from, to), find(to, from)) {
-        (Some(Claim { delay_us, loss, .. }), Some(_)) => {
-            let (delay, loss) = (u64::from(*delay_us), u64::from(*loss).min(999));
-            delay + 300 + delay * loss / (1_000 - loss)
-        }
+        (Some(one), Some(other)) => cost_of(one).max(cost_of(other)),
         _ => FAR,
     }
+}
+
+fn cost_of(Claim { delay_us, loss, .. }: &Claim) -> u64 {
+    let dark = if *loss == 1_000 { 10_000_000 } else { 0 };
+    let (delay, loss) = (u64::from(*delay_us), u64::from(*loss).min(999));
+    delay + 300 + delay * loss / (1_000 - loss) + dark
 }
 
 /// All costs after Floyd, "Algorithm 97: Shortest Path" (1962).
@@ -107,9 +110,9 @@ fn a_link_costs_its_delay_a_hop_and_repetitions() {
     assert_eq!(cost(10_000, 0), 10_300);
     assert_eq!(cost(10_000, 500), 20_300);
     assert_eq!(cost(10_000, 999), 10_000_300);
-    assert_eq!(cost(10_000, 1_000), cost(10_000, 999), "what is always lost");
-    assert_eq!(cost(10_000, u16::MAX), cost(10_000, 999));
-    assert_eq!(cost(u32::MAX, 1_000), u64::from(u32::MAX) * 1_000 + 300);
+    assert_eq!(cost(10_000, 1_000), cost(10_000, 999) + DARK_COST_US, "what is always lost");
+    assert_eq!(cost(10_000, u16::MAX), cost(10_000, 1_000));
+    assert_eq!(cost(u32::MAX, 1_000), u64::from(u32::MAX) * 1_000 + 300 + DARK_COST_US);
 }
 
 #[test]
@@ -133,8 +136,8 @@ fn a_new_topology_counts_from_the_next_update_on() {
     let (direct, over) = (Some((host(1), port(0, 1))), Some((host(2), port(0, 2))));
     let back = || vec![end(1, 0, 9_000, 0), end(1, 2, 9_000, 0)];
     assert_eq!(learn(2, vec![end(1, 2, 1_000, 0)]), ((direct, true, over), Some(2_600)));
-    assert_eq!(learn(3, back()), ((over, true, direct), Some(1_300)));
-    // The cost of sending from there has changed, but no way from here.
+    assert_eq!(learn(3, back()), ((over, true, direct), Some(9_300)), "the worse end counts");
+    // The cost has changed, but no way from here.
     assert_eq!(learn(4, vec![end(1, 0, 1_000, 0), end(1, 2, 9_000, 0)]), ((direct, false, direct), Some(1_300)));
 }
 

@@ -37,7 +37,7 @@ fn flood(fabric: &mut Fabric, bytes: usize) {
     let payload = vec![7; 16 << 10];
     for number in 0..bytes / payload.len() {
         for reliability in [Reliability::Reliable, Reliability::BestEffort] {
-            fabric.publish(0, Content { topic: "a", payload: &payload, reliability });
+            fabric.publish(0, Content { topic: "a", payload: &payload, reliability, deadline_ms: None });
         }
         if number % 16 == 0 {
             fabric.run(MILLI);

@@ -189,7 +189,12 @@ fn directly_nothing_is_passed_round_a_link_that_is_down() {
     fabric.subscribe(1, "a");
     fabric.run(SECOND);
     fabric.close(direct);
-    let content = Content { topic: "a", payload: b"one", reliability: whimbrel_event::Reliability::BestEffort };
+    let content = Content {
+        topic: "a",
+        payload: b"one",
+        reliability: whimbrel_event::Reliability::BestEffort,
+        deadline_ms: None,
+    };
     fabric.publish(0, content);
     let stats = fabric.node(0).net.stats();
     assert_eq!((stats.unreachable, stats.repairs), (1, 0), "the topology still has the link");

@@ -29,7 +29,8 @@ fn busy(cuts: Cuts) -> (Fabric, u64) {
         let number = if round % 7 == 6 && (30..40).contains(&round) { 0 } else { round % 7 };
         let topic = ["a/x", "b/y", "a/b/c", "b/x"][round % 4];
         let reliability = if round % 5 == 0 { Reliability::BestEffort } else { Reliability::Reliable };
-        fabric.publish(number, Content { topic, payload: &vec![round as u8; round * 9], reliability });
+        fabric
+            .publish(number, Content { topic, payload: &vec![round as u8; round * 9], reliability, deadline_ms: None });
         fabric.put(number, &format!("key/{}", round % 11), (round % 4 > 0).then_some(topic));
         fabric.change((number + 1) % 6, Change { map: 1, key: topic, value: Some("value") });
         fabric.message(number, (number + 3) % 7, KIND_ASK, topic.as_bytes());

@@ -146,8 +146,8 @@ fn a_link_counts_if_both_ends_name_it() {
     let mut known = topology([state(0, 1, 1, vec![end(0, 1, 5, 0)]), state(1, 1, 1, vec![])]);
     assert_eq!(known.link(host(0), host(1)), None);
     known.learn(at(0), state(1, 1, 2, vec![end(1, 0, 7, 0)]), NEW);
-    assert_eq!(known.link(host(0), host(1)), Some(&end(0, 1, 5, 0)));
-    assert_eq!(known.link(host(1), host(0)), Some(&end(1, 0, 7, 0)));
+    assert_eq!(known.link(host(0), host(1)), Some(end(0, 1, 5, 0)));
+    assert_eq!(known.link(host(1), host(0)), Some(end(1, 0, 7, 0)));
     assert_eq!(known.link(host(1), host(2)), None);
 }
 

@@ -69,6 +69,27 @@ const COUNTERS: &[Row<Number>] = &[
         "Parts of events' ways that could not be reached around a link that was down",
         |s| s.net.repairs_given_up,
     ),
+    (
+        "whimbrel_overlay_reroutes",
+        "Ways of events with a deadline that were changed here because a link would have used up more than its share",
+        |s| s.net.reroutes,
+    ),
+    ("whimbrel_overlay_detours", "Events with a deadline that were sent again around a link that was dark", |s| {
+        s.net.detours
+    }),
+    ("whimbrel_overlay_conditions_changed", "Times that a link became good, slow, lossy or dark", |s| {
+        s.net.conditions_changed
+    }),
+    ("whimbrel_overlay_flashes_out", "Such changes of own links that were told to all brokers at once", |s| {
+        s.net.flashes_out
+    }),
+    ("whimbrel_overlay_flashes_in", "Such changes of other brokers' links that were new", |s| s.net.flashes_in),
+    ("whimbrel_overlay_flashes_refused", "Such changes of links that are not known, or that were forged", |s| {
+        s.net.flashes_refused
+    }),
+    ("whimbrel_overlay_bad_reports", "Reports of neighbours about events that were never sent to them", |s| {
+        s.net.bad_reports
+    }),
     ("whimbrel_overlay_silences_out", "Frames with silence that were sent", |s| s.net.silences_out),
     ("whimbrel_overlay_silences_in", "Frames with silence that came for this broker", |s| s.net.silences_in),
     (
@@ -245,6 +266,7 @@ pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[Li
 /// Label of a class of frames.
 fn class_label(class: FrameClass) -> &'static str {
     match class {
+        FrameClass::Flash => "flash",
         FrameClass::Control => "control",
         FrameClass::Urgent => "urgent",
         FrameClass::Reliable => "reliable",

@@ -156,7 +156,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
     let bytes = c.bytes();
-    let frame = match c.below(20) {
+    let frame = match c.below(23) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -192,9 +192,24 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
         16 => Frame::MapEntries(of_map(c, |c| Registry { entries: c.list(registry_entry) })),
         17 => Frame::MapDigest(of_map(c, |c| RegistryDigest { ranges: c.list(|c| (u16::from(c.byte()), c.u64())) })),
         18 => Frame::MapAsk(of_map(c, |c| RegistryAsk { ranges: c.list(|c| u16::from(c.byte())) })),
-        _ => Frame::Unknown(22 + c.byte() % 106),
+        19 => {
+            let stamp = LinkStamp { sequence: c.u32() as u16, departed_us: c.u32(), deadline_ms: c.u32().max(1) };
+            Frame::DeadlineEvent(StampedEvent { stamp, frame: event_frame(c, &mut trees, &mut events) })
+        }
+        20 => {
+            let (number, highest) = (c.u32().max(1), c.u32() as u16);
+            Frame::LinkReport(LinkReport { number, highest, excess_us: c.u32(), missing: c.u64() & !1 })
+        }
+        21 => Frame::Flash(flash(c)),
+        _ => Frame::Unknown(25 + c.byte() % 103),
     };
     check(&frame)
+}
+
+fn flash(c: &mut Choices<'_>) -> Flash {
+    let (host, incarnation, sequence, number) = (c.host(), c.u64(), c.u64(), c.u64().max(1));
+    let neighbour = HostId::new(host.as_u64().wrapping_add(1 << 8));
+    Flash { host, incarnation, sequence, number, neighbour, delay_us: c.u32(), loss: c.below(1_001) as u16 }
 }
 
 fn of_map<'a, B>(c: &mut Choices<'a>, body: impl FnOnce(&mut Choices<'a>) -> B) -> OfMap<B> {

@@ -27,7 +27,7 @@ use node::{Change, Node, Setup, host_of};
 use wires::{Flight, LinkUse, Wire, WireState};
 
 pub use sender::Content;
-pub use wires::Side;
+pub use wires::{Side, Trouble};
 
 /// When a fabric begins.
 pub const START: Time = Time::from_nanos(1_000_000_000_000_000_000);
@@ -100,7 +100,7 @@ impl Fabric {
     pub fn add(&mut self, setup: Setup) -> usize {
         let number = self.slots.len();
         self.slots.push(Slot {
-            node: Some(Node::new(self.now, number, &setup)),
+            node: Some(Node::new(setup.local(self.now), number, &setup)),
             setup,
             side: Side::default(),
             links: Vec::new(),
@@ -165,6 +165,8 @@ impl Fabric {
             links: [None; 2],
             flow: None,
             busy_until: Default::default(),
+            trouble: Default::default(),
+            arrives: Default::default(),
         });
         self.heal(self.wires.len() - 1);
         self.wires.len() - 1
@@ -193,6 +195,17 @@ impl Fabric {
         self.wires[wire].state = WireState::Cut;
     }
 
+    /// What a node sends over a wire has this trouble from now on.
+    pub fn trouble(&mut self, wire: usize, from: usize, trouble: Trouble) {
+        let side = self.wires[wire].nodes.iter().position(|node| *node == from).expect("it is at an end");
+        self.wires[wire].trouble[side] = trouble;
+    }
+
+    /// The moment of a node's clock, in the fabric's time.
+    pub fn global(&self, number: usize, at: Time) -> Time {
+        self.slots[number].setup.global(at)
+    }
+
     /// A connection ends: what is on its way is lost, and both ends are told.
     pub fn close(&mut self, wire: usize) {
         self.wires[wire].state = WireState::Closed;
@@ -215,6 +228,7 @@ impl Fabric {
         let at = &mut self.wires[wire];
         (at.state, at.connection) = (WireState::Up, at.connection + 1);
         at.busy_until = Default::default();
+        at.arrives = Default::default();
         self.limit(wire, self.wires[wire].flow);
         for (side, node) in nodes.into_iter().enumerate() {
             // The first end may have hung up already.
@@ -267,7 +281,8 @@ impl Fabric {
     pub fn revive(&mut self, number: usize) {
         assert!(self.slots[number].node.is_none(), "it is dead");
         self.ledger.restart(number);
-        self.slots[number].node = Some(Node::new(self.now, number, &self.slots[number].setup));
+        self.slots[number].node =
+            Some(Node::new(self.slots[number].setup.local(self.now), number, &self.slots[number].setup));
         for wire in 0..self.wires.len() {
             if self.wires[wire].nodes.contains(&number) {
                 self.heal(wire);
@@ -288,17 +303,17 @@ impl Fabric {
     }
 
     fn input(&mut self, number: usize, input: PeerInput<'_>) {
-        let Slot { node, side, .. } = &mut self.slots[number];
+        let Slot { node, side, setup, .. } = &mut self.slots[number];
         if let Some(node) = node {
-            node.input(self.now, input, side);
+            node.input(setup.local(self.now), input, side);
             self.carry(number);
         }
     }
 
     /// Does something at a node, and carries what it sends.
     pub fn act<R>(&mut self, number: usize, act: impl FnOnce(&mut Node, Time, &mut Side) -> R) -> R {
-        let Slot { node, side, .. } = &mut self.slots[number];
-        let result = act(node.as_mut().expect("it is alive"), self.now, side);
+        let Slot { node, side, setup, .. } = &mut self.slots[number];
+        let result = act(node.as_mut().expect("it is alive"), setup.local(self.now), side);
         self.carry(number);
         result
     }
@@ -322,7 +337,7 @@ impl Fabric {
 
     /// A node publishes a reliable event without a payload.
     pub fn publish_topic(&mut self, number: usize, topic: &str) -> EventId {
-        self.publish(number, Content { topic, payload: b"", reliability: Reliability::Reliable })
+        self.publish(number, Content { topic, payload: b"", reliability: Reliability::Reliable, deadline_ms: None })
     }
 
     /// A node changes a key of the first map.

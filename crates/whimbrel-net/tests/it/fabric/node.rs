@@ -12,10 +12,10 @@ use whimbrel_net::{Config, Identity, Io, Net, NetEvent, NetStep, Pace, PeerInput
 use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{Dest, EventFrame, MessageFrame, Nack, Silence, compact};
 
-use super::Side;
 use super::reception::{Delivered, Reception};
 use super::sender::{Content, Sender, Surroundings};
 use super::shelf::Shelf;
+use super::{START, Side};
 
 /// The interval at which a node tells silence and asks for what it lacks.
 pub const ROUND_EVERY: Duration = Duration::from_millis(100);
@@ -62,6 +62,8 @@ pub struct Setup {
     pub pace: Pace,
     /// See [`Config::release_mark`].
     pub release_mark: usize,
+    /// By how much its clock is faster than the fabric's time, parts per million.
+    pub clock_ppm: i64,
     /// A change of the network layer when it is made, such as a fault.
     pub change: fn(&mut Net),
 }
@@ -79,8 +81,23 @@ impl Setup {
             routing: Routing::default(),
             pace: Pace::DEFAULT,
             release_mark: usize::MAX,
+            clock_ppm: 0,
             change: |_| {},
         }
+    }
+
+    /// The moment on the node's clock.
+    pub fn local(&self, at: Time) -> Time {
+        at.by_clock_ahead(at.ahead_of(START) / 1_000_000 * self.clock_ppm)
+    }
+
+    /// The first moment at which the node's clock shows this one.
+    pub fn global(&self, at: Time) -> Time {
+        let mut found = at.by_clock_ahead(-(at.ahead_of(START) / (1_000_000 + self.clock_ppm) * self.clock_ppm));
+        while self.local(found) < at {
+            found = found.by_clock_ahead(1_000);
+        }
+        found
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Content<'a> {
     pub topic: &'a str,
     pub payload: &'a [u8],
     pub reliability: Reliability,
+    pub deadline_ms: Option<u32>,
 }
 
 /// An event that is kept for nodes that lack it.
@@ -85,7 +86,7 @@ impl Sender {
     /// Publishes an event in an own stream.
     pub fn publish(&mut self, here: Surroundings<'_>, content: Content<'_>) -> EventId {
         let Surroundings { net, now, out } = here;
-        let Content { topic, payload, reliability } = content;
+        let Content { topic, payload, reliability, deadline_ms } = content;
         let stream = usize::from(reliability == Reliability::BestEffort);
         let tick = Tick::next(self.passed[stream], now);
         self.passed[stream] = tick;
@@ -97,7 +98,7 @@ impl Sender {
             destination.gets_best_effort |= reliability == Reliability::BestEffort;
             dests.push((*host, Dest { tag: tag_of(*host, destination.version), previous }));
         }
-        net.send_own(now, &sending(id, 0, &event), &dests, out);
+        net.send_own(now, &Sending { deadline_ms, ..sending(id, 0, &event) }, &dests, out);
         if reliability == Reliability::Reliable {
             self.kept.insert(id, Kept { accepted: now, topic: topic.into(), event });
         }
@@ -219,7 +220,7 @@ fn target(host: HostId, of: &Destination) -> SilenceTarget {
 }
 
 fn sending(id: EventId, age_us: u64, event: &[u8]) -> Sending<'_> {
-    Sending { id, age_us, answer: false, retain: false, repairers: Repairers::NONE, event }
+    Sending { id, age_us, deadline_ms: None, answer: false, retain: false, repairers: Repairers::NONE, event }
 }
 
 fn packed(id: EventId, accepted: Time, topic: &str, payload: &[u8]) -> Vec<u8> {

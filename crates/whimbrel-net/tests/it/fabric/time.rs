@@ -8,8 +8,8 @@ use whimbrel_net::{Channel, PeerInput, PeerLink};
 
 use super::ledger::HopNote;
 use super::node::Node;
-use super::wires::{End, Flight, LinkUse, WireState};
-use super::{Cuts, Fabric};
+use super::wires::{End, Flight, LinkUse, Trouble, WireState};
+use super::{Cuts, Fabric, Slot};
 
 /// Most moments in one call of [`Fabric::run`].
 const TURNS_MAX: usize = 1 << 24;
@@ -73,13 +73,20 @@ impl Fabric {
             leaves = (*busy_until).max(self.now).after(takes);
             *busy_until = leaves;
         }
-        let (delay, is_lost) = (at.delay, at.state != WireState::Up);
+        let Trouble { more, is_silent } = at.trouble[side];
+        let is_lost = at.state != WireState::Up || is_silent;
+        let mut arrives = leaves.after(at.delay).after(more);
+        if channel != Channel::Datagram {
+            let last = &mut at.arrives[side][channel as usize];
+            arrives = arrives.max(*last);
+            *last = arrives;
+        }
         if limit.is_some() {
             self.begin_flight(leaves, Flight::Left { from, channel, bytes: bytes.len() });
         }
         if !is_lost {
             let to = End { side: 1 - side, ..from };
-            self.begin_flight(leaves.after(delay), Flight::Bytes { to, channel, bytes });
+            self.begin_flight(arrives, Flight::Bytes { to, channel, bytes });
         }
     }
 
@@ -165,8 +172,8 @@ impl Fabric {
 
     fn next_at(&self) -> Option<Time> {
         let flight = self.flights.first_key_value().map(|((at, _), _)| *at);
-        let nodes = self.slots.iter().filter_map(|slot| slot.node.as_ref());
-        nodes.map(Node::next_deadline).chain(flight).min()
+        let nodes = self.slots.iter().filter_map(|slot| Some(slot.setup.global(slot.node.as_ref()?.next_deadline())));
+        nodes.chain(flight).min()
     }
 
     /// Lets time pass.
@@ -184,8 +191,8 @@ impl Fabric {
                 continue;
             }
             for number in 0..self.slots.len() {
-                let is_due = |node: &Node| node.next_deadline() <= self.now;
-                if self.slots[number].node.as_ref().is_some_and(is_due) {
+                let Slot { node, setup, .. } = &self.slots[number];
+                if node.as_ref().is_some_and(|node| setup.global(node.next_deadline()) <= self.now) {
                     self.act(number, Node::meet);
                 }
             }

@@ -17,12 +17,25 @@ pub enum WireState {
     Closed,
 }
 
+/// The trouble of one direction of a wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Trouble {
+    /// What is sent arrives so much later.
+    pub more: Duration,
+    /// What is sent does not arrive, and the ends are not told.
+    pub is_silent: bool,
+}
+
 /// A wire between two nodes, over which one connection goes at a time.
 pub struct Wire {
     /// The nodes at its ends; the first one dials.
     pub nodes: [usize; 2],
     /// The delay in each direction.
     pub delay: Duration,
+    /// The trouble of what each end sends.
+    pub trouble: [Trouble; 2],
+    /// When the last bytes of each direction and channel arrive: streams stay in order.
+    pub arrives: [[Time; Channel::ALL.len()]; 2],
     /// Its state.
     pub state: WireState,
     /// The number of the connection: bytes of an earlier one are lost.

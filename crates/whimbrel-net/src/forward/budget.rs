@@ -1,0 +1,115 @@
+//! The budget of a link: what an event with a deadline may lose on it beyond its plan, which is its
+//! share of the event's margin, margin / links left.
+//!
+//! The plan is what the links on the event's path cost as they were announced. A link that is
+//! slower than announced at present, see [`Peer::surplus_us`](crate::link::peers::Peer), and would
+//! use up more than its budget, is passed round if there is a better path from here.
+
+use whimbrel_event::{HostId, Time};
+use whimbrel_wire::Subtree;
+
+use super::Sending;
+use crate::Net;
+use crate::fault::NetFaults;
+use crate::link::peers::Peers;
+use crate::pace::Routing;
+use crate::route::{Routes, cost_us};
+use crate::topology::Topology;
+
+/// Another path has to be better by this part of the present one, per cent, and by [`BETTER_US`].
+const BETTER_PERCENT: u64 = 10;
+
+/// See [`BETTER_PERCENT`]; microseconds.
+const BETTER_US: u64 = 2_000;
+
+/// The rest of an event's path to one destination, as it was planned.
+#[derive(Clone, Copy, Debug)]
+struct PlannedPath {
+    host: HostId,
+    cost_us: u64,
+    links: u64,
+}
+
+/// The links of this broker, and what is announced of all others, at the moment when an event with
+/// a deadline is sent.
+pub(super) struct Budgets<'a> {
+    now: Time,
+    own: HostId,
+    routing: Routing,
+    peers: &'a Peers,
+    topology: &'a Topology,
+    routes: &'a mut Routes,
+    faults: NetFaults,
+}
+
+impl<'a> Budgets<'a> {
+    /// The budgets of a broker's links.
+    pub(super) fn of(now: Time, net: &'a mut Net) -> Budgets<'a> {
+        let Net { identity, config, peers, topology, routes, faults, .. } = net;
+        Budgets { now, own: identity.host, routing: config.routing, peers, topology, routes, faults: *faults }
+    }
+
+    /// The ports of the own links that an event is not to take to these destinations, although its
+    /// paths begin with them.
+    pub(super) fn exceeded(mut self, sending: &Sending<'_>, dests: impl Iterator<Item = HostId>) -> Vec<u16> {
+        let mut ports = Vec::new();
+        // Most of the time no link is slower than announced.
+        if !self.may_reroute(sending) || self.peers.up().all(|peer| peer.surplus_us(self.now) == 0) {
+            return ports;
+        }
+        for host in dests {
+            let ways = self.routes.ways();
+            let (Some((neighbour, port)), Some(cost_us)) = (ways.next_hop(host), ways.cost_us(host)) else { continue };
+            let planned = PlannedPath { host, cost_us, links: ways.path(host).len() as u64 - 1 };
+            if !ports.contains(&port) && self.is_exceeded(sending, neighbour, planned) {
+                ports.push(port);
+            }
+        }
+        ports
+    }
+
+    /// Whether an event of another broker is not to take the link that this part of its tree begins
+    /// with.
+    pub(super) fn is_exceeded_by(mut self, sending: &Sending<'_>, part: &Subtree<'_>) -> bool {
+        let Some(neighbour) = self.peers.neighbour(part.port()) else { return false };
+        let link = self.peers.to(neighbour).and_then(|link| self.peers.get(link));
+        if !self.may_reroute(sending) || link.is_none_or(|peer| peer.surplus_us(self.now) == 0) {
+            return false;
+        }
+        let mut longest: Option<PlannedPath> = None;
+        part.destinations(|ports, _| {
+            let mut planned = PlannedPath { host: self.own, cost_us: 0, links: ports.len() as u64 };
+            for port in ports {
+                let Some(end) = self.topology.end_at(planned.host, *port) else { return };
+                (planned.host, planned.cost_us) = (end.host, planned.cost_us + cost_us(&end));
+            }
+            if longest.is_none_or(|longest| planned.cost_us > longest.cost_us) {
+                longest = Some(planned);
+            }
+        });
+        longest.is_some_and(|planned| self.is_exceeded(sending, neighbour, planned))
+    }
+
+    /// Whether this broker may change the path of an event, which it does once.
+    fn may_reroute(&self, sending: &Sending<'_>) -> bool {
+        let mut repairers = sending.repairers;
+        self.routing == Routing::Reactive && !repairers.as_slice().contains(&self.own) && repairers.push(self.own)
+    }
+
+    /// Whether the link to a neighbour uses up more than its budget, and there is a better path.
+    fn is_exceeded(&mut self, sending: &Sending<'_>, neighbour: HostId, planned: PlannedPath) -> bool {
+        let Some(peer) = self.peers.to(neighbour).and_then(|link| self.peers.get(link)) else { return false };
+        let surplus_us = u64::from(peer.surplus_us(self.now));
+        let deadline_us = u64::from(sending.deadline_ms.unwrap_or(0)) * 1_000;
+        let margin_us = deadline_us.saturating_sub(sending.age_us.saturating_add(planned.cost_us));
+        let links = if fault!(self, BudgetNotSplit) { 1 } else { planned.links };
+        if surplus_us * links <= margin_us {
+            return false;
+        }
+        self.routes.update(self.topology);
+        let other = self.routes.avoiding(sending.repairers.as_slice(), &[neighbour]).cost_us(planned.host);
+        let present_us = planned.cost_us + surplus_us;
+        let better_by_us = BETTER_US + present_us * BETTER_PERCENT / 100;
+        other.is_some_and(|cost_us| cost_us + better_by_us < present_us)
+    }
+}

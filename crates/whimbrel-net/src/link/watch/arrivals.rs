@@ -1,0 +1,147 @@
+//! The receiving end of a watched link: what has arrived, how late, and what the sender is told.
+
+use core::time::Duration;
+
+use whimbrel_event::Time;
+use whimbrel_wire::{LinkReport, LinkStamp};
+
+use super::baseline::Baseline;
+use crate::fault::NetFaults;
+
+/// The least time between two reports of a flow.
+pub const REPORT_EVERY_MIN: Duration = Duration::from_millis(20);
+
+/// The time between two reports of a flow, as a part of its events' deadline.
+const DEADLINE_PARTS: u32 = 4;
+
+/// Reports behind the last frame of a flow: for as many round trips, and at least and at most so
+/// many, as each may be lost.
+const TRAILING_ROUND_TRIPS: u32 = 3;
+const TRAILING_MIN: u32 = 3;
+const TRAILING_MAX: u32 = 16;
+
+/// The time between two reports while frames of a deadline flow.
+pub(super) fn report_every(deadline_ms: u32) -> Duration {
+    (Duration::from_millis(u64::from(deadline_ms)) / DEADLINE_PARTS).max(REPORT_EVERY_MIN)
+}
+
+/// The number with these low bits that is nearest to a known one.
+pub(super) fn nearest(known: u64, low: u16) -> u64 {
+    known.saturating_add_signed(i64::from(low.wrapping_sub(known as u16) as i16))
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    pub(super) baseline: Baseline,
+    /// The greatest sequence that has arrived.
+    highest: Option<u64>,
+    /// Bit k: the frame `highest - k` has arrived, or was sent before the first that did.
+    arrived: u64,
+    /// Number of the last report.
+    number: u32,
+    /// The least excess since the last report, µs; `None` if no frame has arrived since.
+    least_us: Option<u32>,
+    /// The excess that was reported last, µs.
+    reported_us: u32,
+    /// The time until the next report, of the flow with the least deadline since the last one.
+    every: Duration,
+    /// Reports that still follow although no frame has arrived.
+    trailing: u32,
+}
+
+impl Arrivals {
+    pub(super) fn new(faults: NetFaults) -> Arrivals {
+        Arrivals { baseline: Baseline::new(faults), ..Arrivals::default() }
+    }
+
+    /// Records a frame. Returns by how much it took longer than the least time of this direction,
+    /// µs, and the time within which it is to be reported.
+    pub(super) fn record(&mut self, now: Time, stamp: LinkStamp) -> (u32, Duration) {
+        let sequence = self.highest.map_or(u64::from(stamp.sequence), |highest| nearest(highest, stamp.sequence));
+        let highest = *self.highest.get_or_insert_with(|| {
+            self.arrived = u64::MAX;
+            sequence
+        });
+        if sequence > highest {
+            self.arrived = self.arrived.checked_shl((sequence - highest) as u32).unwrap_or(0) | 1;
+            self.highest = Some(sequence);
+        } else if let Some(bit) = 1_u64.checked_shl((highest - sequence) as u32) {
+            self.arrived |= bit;
+        }
+        let excess_us = self.baseline.record_arrival(now, stamp.departed_us);
+        let every = report_every(stamp.deadline_ms);
+        self.every = if self.least_us.is_none() { every } else { self.every.min(every) };
+        self.least_us = Some(self.least_us.map_or(excess_us, |least| least.min(excess_us)));
+        (excess_us, every)
+    }
+
+    /// The next report, and the time until the one behind it; `None` if there is nothing to report.
+    pub(super) fn report(&mut self) -> Option<(LinkReport, Duration)> {
+        let highest = self.highest?;
+        match self.least_us.take() {
+            Some(least) => {
+                self.reported_us = least;
+                let round_trip = Duration::from_micros(u64::from(self.baseline.round_trip_us().unwrap_or(0)));
+                let reports = (round_trip * TRAILING_ROUND_TRIPS).as_nanos() / self.every.as_nanos().max(1);
+                self.trailing = (reports as u32).clamp(TRAILING_MIN, TRAILING_MAX);
+            }
+            None => self.trailing = self.trailing.checked_sub(1)?,
+        }
+        self.number = self.number.wrapping_add(1).max(1);
+        let (number, highest, missing) = (self.number, highest as u16, !self.arrived);
+        Some((LinkReport { number, highest, excess_us: self.reported_us, missing }, self.every))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos((1 << 60) + millis * 1_000_000)
+    }
+
+    fn stamp(sequence: u16, departed_ms: u64) -> LinkStamp {
+        LinkStamp { sequence, departed_us: (departed_ms * 1_000) as u32, deadline_ms: 200 }
+    }
+
+    #[test]
+    fn a_report_tells_the_highest_and_what_is_missing_below_it() {
+        let mut arrivals = Arrivals::default();
+        assert!(arrivals.report().is_none(), "nothing has arrived");
+        for (sequence, departed) in [(65_534, 10), (65_535, 20), (1, 40)] {
+            assert_eq!(arrivals.record(at(departed + 5), stamp(sequence, departed)), (0, Duration::from_millis(50)));
+        }
+        let (report, every) = arrivals.report().expect("frames have arrived");
+        assert_eq!((report.number, report.highest, report.missing), (1, 1, 0b10));
+        assert_eq!((report.excess_us, every), (0, Duration::from_millis(50)));
+        let (excess_us, _) = arrivals.record(at(75), stamp(0, 30));
+        assert!((39_900..=40_000).contains(&excess_us), "{excess_us}");
+        let (report, _) = arrivals.report().expect("another has arrived");
+        assert_eq!((report.number, report.missing, report.excess_us), (2, 0, excess_us));
+    }
+
+    #[test]
+    fn reports_go_on_for_a_while_behind_the_last_frame() {
+        let mut arrivals = Arrivals::default();
+        arrivals.baseline.record_round_trip(at(0), Duration::from_millis(400));
+        arrivals.record(at(1), stamp(0, 0));
+        let mut reports = 0;
+        while let Some((report, _)) = arrivals.report() {
+            reports += 1;
+            assert_eq!((report.number, report.highest), (reports, 0));
+        }
+        assert_eq!(reports, 1 + TRAILING_MAX, "1,200 ms of round trips are 24 reports");
+    }
+
+    #[test]
+    fn a_frame_far_ahead_or_far_behind_is_taken() {
+        let mut arrivals = Arrivals::default();
+        for (sequence, missing) in [(5, 0), (30_000, u64::MAX - 1), (29_990, u64::MAX - 1 - (1 << 10)), (6, 0)] {
+            arrivals.record(at(1), stamp(sequence, 0));
+            let (report, _) = arrivals.report().expect("a frame has arrived");
+            assert!(sequence == 6 || report.missing == missing, "{:b}", report.missing);
+        }
+    }
+}

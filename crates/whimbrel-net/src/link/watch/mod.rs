@@ -1,0 +1,148 @@
+//! A link is watched by the frames of events with a deadline that cross it: each has a number and
+//! its departure time, and while they flow the receiving end reports what has arrived and how late.
+//!
+//! So the sending end knows within a few reports that its direction has become slow, lossy or dark,
+//! where probes need seconds. It judges only its own direction; reports that do not arrive speak
+//! against it, too, whichever direction they were lost on.
+
+mod arrivals;
+mod baseline;
+mod departures;
+
+use core::time::Duration;
+
+use whimbrel_event::Time;
+use whimbrel_wire::{LOSS_MAX, LinkReport, LinkStamp};
+
+use super::estimate::Estimate;
+use super::queue::WaitingEvent;
+use crate::fault::NetFaults;
+use arrivals::Arrivals;
+use departures::{BadReport, Departures};
+
+pub use arrivals::REPORT_EVERY_MIN;
+pub use departures::{LinkCondition, UNREPORTED_BYTES_MAX, UNREPORTED_MAX};
+
+/// The least time between two floods of changes of one end of a link.
+pub const FLASH_EVERY: Duration = Duration::from_millis(250);
+
+/// Both ends of a watched link, as this broker sees them.
+#[derive(Debug)]
+pub(crate) struct LinkWatch {
+    arrivals: Arrivals,
+    departures: Departures,
+    /// The condition that was told last.
+    told: LinkCondition,
+    /// When other brokers were last told by a flood; zero: never.
+    flashed: Time,
+    faults: NetFaults,
+}
+
+impl LinkWatch {
+    pub(crate) fn new(faults: NetFaults) -> LinkWatch {
+        let (arrivals, departures) = (Arrivals::new(faults), Departures::new(faults));
+        LinkWatch { arrivals, departures, told: LinkCondition::Good, flashed: Time::ZERO, faults }
+    }
+
+    /// The condition of the sending direction.
+    pub(crate) fn condition(&self) -> LinkCondition {
+        self.departures.condition()
+    }
+
+    /// Half of the least round trip, µs.
+    fn least_us(&self, estimate: &Estimate) -> u32 {
+        let measured = self.arrivals.baseline.round_trip_us().map(|round_trip| round_trip / 2);
+        measured.or(estimate.delay_us()).unwrap_or(0)
+    }
+
+    /// Records that a probe has come back after that time.
+    pub(crate) fn record_echo(&mut self, now: Time, round_trip: Duration, estimate: &Estimate) {
+        self.arrivals.baseline.record_round_trip(now, round_trip);
+        self.departures.record_echo(now, estimate.echoes_in_a_row());
+    }
+
+    /// Records a stamped frame that has arrived. Returns the time that it took over the link, µs,
+    /// and the time within which it is to be reported.
+    pub(crate) fn record_arrival(&mut self, now: Time, stamp: LinkStamp, estimate: &Estimate) -> (u64, Duration) {
+        let (excess_us, within) = self.arrivals.record(now, stamp);
+        let excess_us = if fault!(self, AgeWithoutExcess) { 0 } else { excess_us };
+        (u64::from(self.least_us(estimate)) + u64::from(excess_us), within)
+    }
+
+    /// The next report for the other end, and the time until the one behind it.
+    pub(crate) fn report(&mut self) -> Option<(LinkReport, Duration)> {
+        self.arrivals.report()
+    }
+
+    /// Stamps an event that departs now. Returns when it is overdue, too.
+    pub(crate) fn stamp(
+        &mut self,
+        now: Time,
+        event: WaitingEvent,
+        deadline_ms: u32,
+        estimate: &Estimate,
+    ) -> (LinkStamp, Time) {
+        let round_trip = estimate
+            .delay_us()
+            .map(|delay| Duration::from_micros(2 * (u64::from(delay) + 2 * u64::from(estimate.jitter_us()))));
+        let (sequence, overdue_at) = self.departures.record(now, event, deadline_ms, round_trip);
+        let departed_us = (now.as_nanos() / 1_000) as u32;
+        (LinkStamp { sequence, departed_us, deadline_ms }, overdue_at)
+    }
+
+    /// Takes a report of the other end. Returns whether it makes sense.
+    pub(crate) fn on_report(&mut self, now: Time, report: LinkReport, estimate: &Estimate) -> bool {
+        let least_us = self.least_us(estimate);
+        self.departures.on_report(now, report, least_us) != Err(BadReport)
+    }
+
+    /// Looks for frames that are overdue. `due`: when this was to be done. Returns when it is to be
+    /// done again.
+    pub(crate) fn judge(&mut self, now: Time, due: Time) -> Option<Time> {
+        self.departures.judge(now, due)
+    }
+
+    /// Gives all frames their time anew: this broker was at a standstill.
+    pub(crate) fn excuse(&mut self, now: Time) {
+        self.departures.excuse(now);
+    }
+
+    /// The condition, if it is not the one that was told last; it counts as told then.
+    pub(crate) fn news(&mut self) -> Option<LinkCondition> {
+        let condition = self.condition();
+        (core::mem::replace(&mut self.told, condition) != condition).then_some(condition)
+    }
+
+    /// Whether other brokers may be told by a flood now; it counts as told then.
+    pub(crate) fn may_flash(&mut self, now: Time) -> bool {
+        let may = self.flashed == Time::ZERO || now.since(self.flashed) >= FLASH_EVERY;
+        if may {
+            self.flashed = now;
+        }
+        may
+    }
+
+    /// The events that are not reported, oldest first; none is left.
+    pub(crate) fn take_unreported(&mut self) -> Vec<Box<WaitingEvent>> {
+        self.departures.take_unreported()
+    }
+
+    /// Delay (µs) and loss (thousandths) of the sending direction as they are told to others, of
+    /// those that probes measure.
+    pub(crate) fn announced(&self, delay_us: u32, loss: u16) -> (u32, u16) {
+        match self.told {
+            LinkCondition::Good => (delay_us, loss),
+            LinkCondition::Slow(slow_us) => (delay_us.max(slow_us), loss),
+            LinkCondition::Lossy(lossy) => (delay_us, loss.max(lossy)),
+            LinkCondition::Dark => (delay_us, LOSS_MAX),
+        }
+    }
+
+    /// By how much the sending direction is slower at present than it was announced, µs.
+    pub(crate) fn surplus_us(&self, now: Time, announced_us: u32, estimate: &Estimate) -> u32 {
+        match self.departures.excess_us(now) {
+            0 => 0,
+            excess_us => (self.least_us(estimate) + excess_us).saturating_sub(announced_us),
+        }
+    }
+}
