@@ -1,5 +1,7 @@
 //! Messages to publish, messages that arrive, and answers.
 
+use core::time::Duration;
+
 use whimbrel_event::{AttributesBuf, CheckpointToken, EventId};
 use whimbrel_mqtt::codec::{CodesAck, PacketId, Publish as Packet, PublishProperties, QoS, ReasonCode};
 
@@ -10,6 +12,9 @@ const ID: &str = "w-id";
 
 /// User property of an event that may be a repetition.
 const MAYBE_REPEAT: &str = "w-maybe-repeat";
+
+/// User property of an event that is past its deadline, with the milliseconds by which it is.
+const LATE: &str = "w-late";
 
 /// User properties of a SUBSCRIBE that make the broker send event ids.
 pub(crate) const ASK_NAMES: [&str; 4] = ["w-durability", "w-from", "w-ack", "w-notices"];
@@ -195,6 +200,13 @@ impl Message {
         self.own_properties().iter().any(|(name, _)| name == MAYBE_REPEAT)
     }
 
+    /// By how much the event is past its deadline, if the broker says so: it was late, or the client
+    /// was away.
+    pub fn late_by(&self) -> Option<Duration> {
+        let (_, millis) = self.own_properties().iter().find(|(name, _)| name == LATE)?;
+        millis.parse().ok().map(Duration::from_millis)
+    }
+
     /// The broker's notice about the subscription, if the message is one
     /// ([`crate::Subscription::notices`]).
     pub fn notice(&self) -> Option<Notice> {
@@ -263,6 +275,10 @@ mod tests {
         let named = |last: &[(&'static str, &'static str)]| message(&[&forged[..], last].concat(), true);
         let whole = named(&[("w-id", own), ("w-maybe-repeat", "1")]);
         assert_eq!((whole.id(), whole.is_maybe_repeat()), (own.parse().ok(), true));
+        assert_eq!(whole.late_by(), None);
+        let late = named(&[("w-id", own), ("w-late", "17")]);
+        assert_eq!((late.id(), late.late_by()), (own.parse().ok(), Some(Duration::from_millis(17))));
+        assert_eq!(message(&[("w-late", "17"), ("w-id", own)], true).late_by(), None, "its publisher's");
         let plain = named(&[("w-id", own)]);
         assert_eq!((plain.id(), plain.is_maybe_repeat()), (own.parse().ok(), false));
         assert_eq!(plain.own_properties(), [("w-id".to_owned(), own.to_owned())]);

@@ -88,6 +88,13 @@ impl AcceptedEvent<'_> {
         now.since(self.accepted_here())
     }
 
+    /// By how much it is past its deadline, if it has one and is.
+    #[inline]
+    pub fn late_by(&self, now: Time) -> Option<Duration> {
+        let deadline = Duration::from_millis(u64::from(self.event.deadline_ms?));
+        self.age(now).checked_sub(deadline).filter(|late| !late.is_zero())
+    }
+
     /// When it was accepted, at whichever broker, by this broker's clock.
     #[inline]
     pub fn accepted_here(&self) -> Time {

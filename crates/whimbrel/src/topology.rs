@@ -20,6 +20,9 @@ const LINKS_SHOWN: usize = 6;
 /// A link with at least this loss, in thousandths, is highlighted.
 const MUCH_LOSS: u64 = 50;
 
+/// The loss of a link over which nothing arrives, in thousandths.
+const DARK: u64 = 1_000;
+
 /// A clock that is off by more than this, in milliseconds, is highlighted.
 const CLOCK_OFF: u64 = 1000;
 
@@ -31,7 +34,7 @@ const DETAILS: &str = "\
 Brokers stand below the one that is before them on the best way from the broker that answers. COST is what that way
 costs: the delays of its links, 0.3 ms for each, and more for links that lose. AGE is how old is what is known of a
 broker's links, LINKS are these with delay and loss. Below stand the links of each broker, with what went over them
-since they are up; VERSION is that of the neighbour's program, and CLOCK how far its clock is ahead.
+since they are up; STATE is how events with a deadline find the way there (good, slow, lossy or dark), VERSION is that of the neighbour's program, and CLOCK how far its clock is ahead.
 
 Examples:
   whimbrel topology --data /var/lib/whimbrel
@@ -156,7 +159,11 @@ fn ends(links: &[Neighbour]) -> Cell {
         return Cell::none();
     }
     let shown = links.iter().take(LINKS_SHOWN).map(|end| {
-        let loss = if end.loss_permille == 0 { String::new() } else { format!(" {}", loss(end.loss_permille)) };
+        let loss = match end.loss_permille {
+            0 => String::new(),
+            DARK => " dark".to_owned(),
+            permille => format!(" {}", loss(permille)),
+        };
         format!("{} {}{loss}", name(&end.name), delay(end.delay_us))
     });
     let mut text = shown.collect::<Vec<_>>().join(", ");
@@ -188,6 +195,7 @@ fn links<'a>(answers: impl Iterator<Item = (&'a str, &'a Answer)>, own: bool) ->
         "VERSION",
         "DELAY>",
         "LOSS>",
+        "STATE",
         "SENT>",
         "RECEIVED>",
         "EVENTS>",
@@ -222,6 +230,11 @@ fn cells(link: &Link) -> Vec<Cell> {
         release(&link.version),
         link.delay_us.map_or_else(Cell::none, |micros| delay(micros).into()),
         Cell::new(loss(link.loss_permille), tone(link.loss_permille >= MUCH_LOSS)),
+        if link.condition.is_empty() {
+            Cell::none()
+        } else {
+            Cell::new(&*link.condition, tone(link.condition != "good"))
+        },
         size(link.bytes_out).into(),
         size(link.bytes_in).into(),
         number(link.events_out),

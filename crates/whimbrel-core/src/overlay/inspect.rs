@@ -16,6 +16,7 @@ use whimbrel_event::{EventId, HostId, LatencyHistogram, Tick, Time};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::{LinkCounters, Peer};
 use whimbrel_net::link::queue::{FrameClass, Occupancy};
+use whimbrel_net::link::watch::LinkCondition;
 use whimbrel_net::topology::{LinkState, Neighbour};
 use whimbrel_net::traces::TraceStep;
 
@@ -45,6 +46,8 @@ pub struct LinkInfo {
     pub delay_us: Option<u32>,
     /// The link's loss, thousandths.
     pub loss: u16,
+    /// The condition of the direction to the neighbour, as events with a deadline show it.
+    pub condition: LinkCondition,
     /// How far the neighbour's clock is ahead, nanoseconds; the transit time of its hello is
     /// included.
     pub ahead: i64,
@@ -175,6 +178,7 @@ impl Broker {
                 dialed: peer.dialed,
                 delay_us: peer.estimate.delay_us(),
                 loss: peer.estimate.loss_permille(),
+                condition: peer.condition(),
                 ahead: who.ahead,
                 unsent: peer.unsent(),
                 queued: peer.queued(),
@@ -197,9 +201,10 @@ impl Broker {
             age: overlay.net.topology().age(now, state.host).unwrap_or_default(),
             path: overlay.net.routes().path(state.host).into_iter().map(|host| overlay.net.name_of(host)).collect(),
             cost_us: overlay.net.routes().cost_us(state.host),
-            links: state
-                .neighbours
-                .iter()
+            links: overlay
+                .net
+                .topology()
+                .neighbours(state.host)
                 .map(|end| NeighbourInfo {
                     name: overlay.net.name_of(end.host),
                     delay_us: end.delay_us,

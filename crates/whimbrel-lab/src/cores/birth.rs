@@ -25,6 +25,7 @@ impl Node {
             None => Broker::new(limits, seed, at),
         };
         core.set_buffer(self.buffer.clone());
+        core.set_profiles(self.profiles.clone());
         if let Some(plan) = &self.cache {
             core.set_cache(at, plan.clone());
         }

@@ -22,7 +22,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use whimbrel_core::store::Fetched;
-use whimbrel_core::{Broker, CacheInterest, Channel, Durability, Input, Link, Output, Pace, PeerLink, Routing};
+use whimbrel_core::{
+    Broker, CacheInterest, Channel, Durability, Input, Link, Output, Pace, PeerLink, Profile, Routing,
+};
 use whimbrel_event::{CheckpointToken, Event, Qos, Time};
 use whimbrel_selector::Selector;
 
@@ -129,6 +131,7 @@ struct Node {
     moves_sessions: bool,
     routing: Routing,
     pace: Pace,
+    profiles: Vec<Profile>,
     tape: Option<Tape>,
 }
 
@@ -164,6 +167,8 @@ pub struct Setup {
     pub routing: Routing,
     /// How fast it measures links, tells of them and follows them.
     pub pace: Pace,
+    /// The profiles of topics.
+    pub profiles: Vec<Profile>,
     /// Whether its input is recorded until it ends: see [`Cores::replay`]. It has no log then.
     pub is_recorded: bool,
 }
@@ -187,7 +192,7 @@ impl Cores {
 
     /// Adds a running broker, and returns its number.
     pub fn add(&mut self, setup: Setup) -> usize {
-        let Setup { commit, buffer, cache, moves_sessions, routing, pace, is_recorded } = setup;
+        let Setup { commit, buffer, cache, moves_sessions, routing, pace, profiles, is_recorded } = setup;
         assert!(commit.is_none() || !is_recorded, "what a log gives is not recorded");
         let number = self.nodes.len();
         self.nodes.push(Node {
@@ -205,6 +210,7 @@ impl Cores {
             moves_sessions,
             routing,
             pace,
+            profiles,
             tape: is_recorded.then(Tape::default),
         });
         self.boot(number);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::ProgressBar;
+use whimbrel_core::DARK_COST_US;
 use whimbrel_sim::random::Random;
 
 use super::runs::play_all;
@@ -42,7 +43,7 @@ struct BrokerLoss {
 
 impl BrokerLoss {
     /// The machine of a broker stops: its links lose everything, and no other end is told. Returns
-    /// the time until no other broker has a path to it.
+    /// the time until no other broker has a path to it without a dark link.
     fn play(&self) -> Duration {
         let mut random = Random::new(self.seed << 16 | self.number << 8 | self.victim as u64);
         let truth = Truth::mesh();
@@ -55,7 +56,9 @@ impl BrokerLoss {
         let others: Vec<usize> = (0..BROKERS).filter(|node| *node != self.victim).collect();
         world.lose(self.victim);
         let mut now = end;
-        while now.since(end) < PATIENCE && others.iter().any(|node| world.core(*node).way_us(host).is_some()) {
+        let is_there =
+            |world: &MeshWorld, node: usize| world.core(node).way_us(host).is_some_and(|us| us < DARK_COST_US);
+        while now.since(end) < PATIENCE && others.iter().any(|node| is_there(&world, *node)) {
             now = now + LOOK;
             world.run_until(now);
         }

@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-use whimbrel_core::{Broker, Durability, Link};
+use whimbrel_core::{Broker, Durability, Link, Profile};
 use whimbrel_event::{
     Attributes, Event, EventId, EventRef, Headers, HostId, PubendId, Publisher, Qos, Reliability, Tick, Time,
 };
 use whimbrel_sim::random::Random;
 
 use super::audience::{Audience, NUMBER_BYTES};
-use super::scene::{ALL_PAIRS, BROKERS, Contender, DEADLINE, EVERY, PUBLISHERS, TOPICS};
+use super::scene::{ALL_PAIRS, BROKERS, Contender, DEADLINE, EVERY, PUBLISHERS, TOPICS, Technique};
 use super::truth::Truth;
 use crate::cores::costs::Costs;
 use crate::cores::{Ask, Cores, START, Setup, Wish};
@@ -78,7 +78,7 @@ impl MeshWorld {
         let (routing, pace) = (play.contender.version.routing(), play.contender.preset.pace());
         let commit = (play.reliability == Reliability::Reliable).then_some(COMMIT);
         for _ in 0..BROKERS {
-            net.add(Setup { commit, routing, pace, ..Setup::default() });
+            net.add(Setup { commit, routing, pace, profiles: profiles(play.contender.version), ..Setup::default() });
         }
         for link in &play.truth.links {
             net.link_over(link.ends, link.courses.clone());
@@ -172,6 +172,12 @@ impl MeshWorld {
     pub fn core(&self, node: usize) -> &Broker {
         self.net.core(node)
     }
+}
+
+/// The profiles of all topics: with [`Technique::Reactive`] they have a deadline.
+fn profiles(version: Technique) -> Vec<Profile> {
+    let deadline = (version == Technique::Reactive).then_some(DEADLINE);
+    TOPICS.map(|topic| Profile { filter: topic.into(), deadline, ..Profile::default() }).into()
 }
 
 /// An event with the deadline of its topic.

@@ -1,6 +1,8 @@
 //! A PUBLISH to a client: the event, and the broker's additions as far as the client's maximum
 //! permits.
 
+use core::time::Duration;
+
 use whimbrel_core::{Delivery, NOTICE_TOPIC, Naming};
 use whimbrel_event::{AttributesBuf, EventRef, Time};
 
@@ -15,6 +17,9 @@ const NAME: &str = "w-id";
 
 /// The user property of an event that may be a repetition.
 const MAYBE_REPEAT: &str = "w-maybe-repeat";
+
+/// The user property of an event that is past its deadline: by how many milliseconds.
+const LATE: &str = "w-late";
 
 /// The broker's additions in a PUBLISH, as many as its client accepts.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
@@ -133,7 +138,7 @@ impl Edge {
         }
         self.appended.clear();
         if conn.version == Version::V5 {
-            append(delivery, form, &mut self.appended);
+            append(delivery, form, now, &mut self.appended);
         }
         // A field that arrived in one packet is not too long for another; the packet's size is
         // checked by the caller.
@@ -143,13 +148,16 @@ impl Edge {
 }
 
 /// Appends the broker's properties to a delivery.
-fn append(delivery: &Delivery<'_>, form: Form, appended: &mut AttributesBuf) {
+fn append(delivery: &Delivery<'_>, form: Form, now: Time, appended: &mut AttributesBuf) {
     match delivery.naming {
         Naming::None => {}
         Naming::Event if matches!(form, Form::Whole | Form::Unaliased) => {
             appended.push(NAME, delivery.accepted.id.text().as_str());
             if delivery.accepted.event.headers.maybe_repeat {
                 appended.push(MAYBE_REPEAT, "1");
+            }
+            if let Some(late) = delivery.accepted.late_by(now) {
+                appended.push(LATE, &millis(late).to_string());
             }
         }
         // An empty id: the event has none, and the properties before it are the publisher's.
@@ -166,6 +174,11 @@ fn says_name(delivery: &Delivery<'_>) -> bool {
 /// Whether a delivery is a notice of the broker.
 fn is_notice(delivery: &Delivery<'_>) -> bool {
     delivery.naming != Naming::Event && delivery.accepted.event.topic == NOTICE_TOPIC
+}
+
+/// Whole milliseconds, rounded up: an event that is late is so by at least one.
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// Whole seconds until an event expires, rounded up: an event is never reported as expired early.

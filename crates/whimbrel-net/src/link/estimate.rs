@@ -162,6 +162,11 @@ impl Estimate {
         (self.answered >> waiting).trailing_ones()
     }
 
+    /// When anything was last received.
+    pub fn heard_at(&self) -> Time {
+        self.heard
+    }
+
     /// Whether nothing was received for the time `after`.
     pub fn is_silent(&self, now: Time, after: Duration) -> bool {
         now >= self.silent_at(after)

@@ -2,7 +2,7 @@
 //! changed.
 
 use whimbrel_event::Time;
-use whimbrel_wire::{Flash, Frame, LinkReport, LinkStamp};
+use whimbrel_wire::{Flash, Frame, LOSS_MAX, LinkReport, LinkStamp, Probe};
 
 use super::peers::Peer;
 use super::queue::{FrameClass, WaitingEvent};
@@ -13,6 +13,9 @@ use crate::io::{Io, LinkOutput};
 use crate::pace::Routing;
 use crate::topology::Patched;
 use crate::{Channel, Identity, Net, PeerLink};
+
+/// Probes by which a neighbour is checked: each may be lost.
+const CHECK_PROBES: usize = 3;
 
 impl Carrier<'_> {
     /// Records a stamped event that has arrived, and sees to it that it is reported. Returns the
@@ -27,11 +30,33 @@ impl Carrier<'_> {
 
     /// Reports to a neighbour which of its events with a deadline have arrived, and how late.
     pub(crate) fn report(&mut self, link: PeerLink, out: &mut dyn LinkOutput) {
-        let Some((report, every)) = self.peers.get_mut(link).and_then(|peer| peer.watch.report()) else { return };
+        let Some(due) = self.peers.get_mut(link).and_then(|peer| peer.watch.report()) else { return };
         let mut frame = Vec::with_capacity(24);
-        Frame::LinkReport(report).encode(&mut frame);
+        Frame::LinkReport(due.report).encode(&mut frame);
         self.write(link, Channel::Datagram, &frame, out);
-        self.timers.set_once(self.now + every, NetDue::Report(link));
+        self.timers.set_once(self.now + due.next_in, NetDue::Report(link));
+        if due.has_paused {
+            self.check(link, out);
+        }
+    }
+
+    /// Sends a neighbour [`CHECK_PROBES`] probes at once, to see whether it is there.
+    pub(crate) fn check(&mut self, link: PeerLink, out: &mut dyn LinkOutput) {
+        let Some(peer) = self.peers.get_mut(link).filter(|peer| peer.is_watched()) else { return };
+        let Some(until) = peer.watch.begin_check(self.now, &peer.estimate) else { return };
+        self.timers.set_once(until, NetDue::Judge(link));
+        for _ in 0..CHECK_PROBES {
+            self.probe(link, out);
+        }
+    }
+
+    /// Sends a probe.
+    pub(crate) fn probe(&mut self, link: PeerLink, out: &mut dyn LinkOutput) {
+        let Some(peer) = self.peers.get_mut(link) else { return };
+        let sequence = peer.estimate.sent() as u32;
+        let mut frame = Vec::with_capacity(16);
+        Frame::Probe(Probe { sequence, sent: self.now.as_nanos() }).encode(&mut frame);
+        self.write(link, Channel::Datagram, &frame, out);
     }
 
     /// Stamps an event that departs over a link now, and keeps it until it is reported.
@@ -70,6 +95,13 @@ impl Net {
             Patched::New => {
                 self.stats.flashes_in += 1;
                 self.carrier(io.now).flood(Some(link), flash, io.out);
+                // It may be the broker that has ended, not the link.
+                if flash.loss == LOSS_MAX {
+                    let other = if flash.neighbour == self.identity.host { flash.host } else { flash.neighbour };
+                    if let Some(link) = self.peers.to(other) {
+                        self.carrier(io.now).check(link, io.out);
+                    }
+                }
             }
             Patched::Known => {}
             Patched::Refused => self.stats.flashes_refused += 1,
@@ -92,7 +124,7 @@ impl Net {
         if has_stood_still && !fault!(self, OwnSilence) {
             peer.watch.excuse(io.now);
         }
-        if let Some(at) = peer.watch.judge(io.now, due) {
+        if let Some(at) = peer.watch.judge(io.now, due, &peer.estimate) {
             self.timers.set_once(at, NetDue::Judge(link));
         }
         self.follow_condition(io.now, link, io.out);

@@ -34,10 +34,7 @@ impl Net {
         if peer.is_stuck(now) || peer.is_overrun() {
             return self.hang_up(now, link, HangUp::Stuck, io.out);
         }
-        let sequence = peer.estimate.sent();
-        let mut frame = Vec::with_capacity(16);
-        Frame::Probe(Probe { sequence: sequence as u32, sent: now.as_nanos() }).encode(&mut frame);
-        self.carrier(now).write(link, Channel::Datagram, &frame, io.out);
+        self.carrier(now).probe(link, io.out);
         // Including the timer that waited for the hello: otherwise there would be two probes per
         // interval.
         self.timers.drop_all(NetDue::Probe(link));

@@ -172,7 +172,7 @@ fn a_direction_that_becomes_silent_is_known_to_all_and_passed_round() {
         assert!(late.len() <= 8, "{late:?}");
         let stats = world.fabric.node(0).net.stats();
         assert!(stats.detours > 0 && stats.flashes_out > 0 && stats.conditions_changed == 1, "{stats:?}");
-        assert!(stats.detours <= 64 && world.fabric.node(3).net.stats().flashes_in == 1);
+        assert!(stats.detours <= 64 && world.fabric.node(3).net.stats().flashes_in <= 2);
         world.fabric.run(SECOND * 3);
         world.fabric.check().expect("each event has arrived once, in order");
     }

@@ -117,6 +117,7 @@ fn link(info: &LinkInfo) -> Link {
         dialed: info.dialed,
         delay_us: info.delay_us.map(u64::from),
         loss_permille: info.loss.into(),
+        condition: info.condition.name().to_owned(),
         clock_ahead_ms: info.ahead / 1_000_000,
         unsent_bytes: info.unsent as u64,
         frames_out: info.counters.frames_out,

@@ -48,6 +48,19 @@ pub(super) struct Arrivals {
     every: Duration,
     /// Reports that still follow although no frame has arrived.
     trailing: u32,
+    /// The last report was one of them.
+    has_paused: bool,
+}
+
+/// A report that is to be sent now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DueReport {
+    pub(crate) report: LinkReport,
+    /// The time until the one behind it.
+    pub(crate) next_in: Duration,
+    /// It is the first for which no frame has arrived: the flow has paused, or the other end has
+    /// ended.
+    pub(crate) has_paused: bool,
 }
 
 impl Arrivals {
@@ -76,21 +89,27 @@ impl Arrivals {
         (excess_us, every)
     }
 
-    /// The next report, and the time until the one behind it; `None` if there is nothing to report.
-    pub(super) fn report(&mut self) -> Option<(LinkReport, Duration)> {
+    /// The next report; `None` if there is nothing to report.
+    pub(super) fn report(&mut self) -> Option<DueReport> {
         let highest = self.highest?;
+        let mut has_paused = false;
         match self.least_us.take() {
             Some(least) => {
                 self.reported_us = least;
                 let round_trip = Duration::from_micros(u64::from(self.baseline.round_trip_us().unwrap_or(0)));
                 let reports = (round_trip * TRAILING_ROUND_TRIPS).as_nanos() / self.every.as_nanos().max(1);
                 self.trailing = (reports as u32).clamp(TRAILING_MIN, TRAILING_MAX);
+                self.has_paused = false;
             }
-            None => self.trailing = self.trailing.checked_sub(1)?,
+            None => {
+                self.trailing = self.trailing.checked_sub(1)?;
+                has_paused = !core::mem::replace(&mut self.has_paused, true);
+            }
         }
         self.number = self.number.wrapping_add(1).max(1);
         let (number, highest, missing) = (self.number, highest as u16, !self.arrived);
-        Some((LinkReport { number, highest, excess_us: self.reported_us, missing }, self.every))
+        let report = LinkReport { number, highest, excess_us: self.reported_us, missing };
+        Some(DueReport { report, next_in: self.every, has_paused })
     }
 }
 
@@ -113,12 +132,13 @@ mod tests {
         for (sequence, departed) in [(65_534, 10), (65_535, 20), (1, 40)] {
             assert_eq!(arrivals.record(at(departed + 5), stamp(sequence, departed)), (0, Duration::from_millis(50)));
         }
-        let (report, every) = arrivals.report().expect("frames have arrived");
+        let DueReport { report, next_in: every, has_paused } = arrivals.report().expect("frames have arrived");
+        assert!(!has_paused);
         assert_eq!((report.number, report.highest, report.missing), (1, 1, 0b10));
         assert_eq!((report.excess_us, every), (0, Duration::from_millis(50)));
         let (excess_us, _) = arrivals.record(at(75), stamp(0, 30));
         assert!((39_900..=40_000).contains(&excess_us), "{excess_us}");
-        let (report, _) = arrivals.report().expect("another has arrived");
+        let DueReport { report, .. } = arrivals.report().expect("another has arrived");
         assert_eq!((report.number, report.missing, report.excess_us), (2, 0, excess_us));
     }
 
@@ -128,8 +148,9 @@ mod tests {
         arrivals.baseline.record_round_trip(at(0), Duration::from_millis(400));
         arrivals.record(at(1), stamp(0, 0));
         let mut reports = 0;
-        while let Some((report, _)) = arrivals.report() {
+        while let Some(DueReport { report, has_paused, .. }) = arrivals.report() {
             reports += 1;
+            assert_eq!(has_paused, reports == 2);
             assert_eq!((report.number, report.highest), (reports, 0));
         }
         assert_eq!(reports, 1 + TRAILING_MAX, "1,200 ms of round trips are 24 reports");
@@ -140,7 +161,7 @@ mod tests {
         let mut arrivals = Arrivals::default();
         for (sequence, missing) in [(5, 0), (30_000, u64::MAX - 1), (29_990, u64::MAX - 1 - (1 << 10)), (6, 0)] {
             arrivals.record(at(1), stamp(sequence, 0));
-            let (report, _) = arrivals.report().expect("a frame has arrived");
+            let DueReport { report, .. } = arrivals.report().expect("a frame has arrived");
             assert!(sequence == 6 || report.missing == missing, "{:b}", report.missing);
         }
     }

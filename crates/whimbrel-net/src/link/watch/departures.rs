@@ -73,6 +73,18 @@ pub enum LinkCondition {
     Dark,
 }
 
+impl LinkCondition {
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkCondition::Good => "good",
+            LinkCondition::Slow(_) => "slow",
+            LinkCondition::Lossy(_) => "lossy",
+            LinkCondition::Dark => "dark",
+        }
+    }
+}
+
 /// A report that is about frames that were never sent: a fault of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BadReport;
@@ -85,6 +97,16 @@ struct Departed {
     within: Duration,
     overdue_at: Time,
     event: Box<WaitingEvent>,
+}
+
+/// A look whether the other end is there, by probes beside the usual ones.
+#[derive(Clone, Copy, Debug)]
+struct LinkCheck {
+    /// The other end was heard of later than this if it is there.
+    began: Time,
+    /// The time that it has to answer, and when that is over.
+    within: Duration,
+    until: Time,
 }
 
 /// The same verdict of several reports in a row.
@@ -134,6 +156,8 @@ pub(super) struct Departures {
     dark_for: Duration,
     dark_until: Time,
     late_turns: u32,
+    /// The other end is asked whether it is there.
+    check: Option<LinkCheck>,
     faults: NetFaults,
 }
 
@@ -265,16 +289,32 @@ impl Departures {
         }
     }
 
-    /// Looks for frames that are overdue; the direction is dark if there are some. `due`: when this
-    /// was to be done. Returns when it is to be done again.
-    pub(super) fn judge(&mut self, now: Time, due: Time) -> Option<Time> {
+    /// Begins a look whether the other end is there. Returns when it is over; `None`: there is one
+    /// already, or the direction is dark.
+    pub(super) fn begin_check(&mut self, now: Time, round_trip: Option<Duration>) -> Option<Time> {
+        if self.check.is_some() || self.dark_since.is_some() {
+            return None;
+        }
+        let round_trip = round_trip?.max(self.report_trip);
+        let within = round_trip + round_trip / 4 + CHECK_SLACK;
+        self.check = Some(LinkCheck { began: now, within, until: now + within });
+        Some(now + within)
+    }
+
+    /// Looks for frames that are overdue, and whether the other end has not answered; the direction
+    /// is dark then. `due`: when this was to be done. `heard`: when the other end was last heard.
+    /// Returns when it is to be done again.
+    pub(super) fn judge(&mut self, now: Time, due: Time, heard: Time) -> Option<Time> {
         let is_late = now.since(due) > LATE_TURN && !fault!(self, OwnSilence);
         self.late_turns = if is_late { self.late_turns + 1 } else { 0 };
         if is_late && self.late_turns <= LATE_TURNS_MAX {
             self.excuse(now);
         }
         let is_overdue = |departed: &Departed| departed.overdue_at <= now;
-        if self.unreported.iter().any(is_overdue) && !fault!(self, MissingReportsAreGood) {
+        let check = self.check.take_if(|check| check.until <= now || heard > check.began);
+        let is_gone = check.is_some_and(|check| heard <= check.began);
+        let has_overdue = self.unreported.iter().any(is_overdue);
+        if (has_overdue || is_gone) && !fault!(self, MissingReportsAreGood) {
             if self.dark_since.is_some() {
                 // There is no other way, or it was not better.
                 while self.unreported.front().is_some_and(is_overdue) {
@@ -287,15 +327,19 @@ impl Departures {
         self.next_judgement().map(|at| at.max(now + REPORT_EVERY))
     }
 
-    /// When the next frame is overdue.
+    /// When the next frame is overdue, or the other end has to have answered.
     pub(super) fn next_judgement(&self) -> Option<Time> {
-        self.unreported.iter().map(|departed| departed.overdue_at).min()
+        let overdue = self.unreported.iter().map(|departed| departed.overdue_at).min();
+        overdue.into_iter().chain(self.check.map(|check| check.until)).min()
     }
 
-    /// Gives all frames that are not reported their time anew: this broker was at a standstill.
+    /// Gives all frames that are not reported, and the other end, their time anew: this broker was at a standstill.
     pub(super) fn excuse(&mut self, now: Time) {
         for departed in &mut self.unreported {
             departed.overdue_at = departed.overdue_at.max(now + departed.within);
+        }
+        if let Some(check) = &mut self.check {
+            check.until = check.until.max(now + check.within);
         }
     }
 
@@ -303,10 +347,13 @@ impl Departures {
         let is_relapse = self.dark_until != Time::ZERO && now.since(self.dark_until) < self.dark_for * RELAPSE;
         self.dark_for = if is_relapse { (self.dark_for * 2).min(DARK_MAX) } else { DARK_MIN };
         self.dark_since = Some(now);
-        self.slow_us = None;
+        (self.slow_us, self.check) = (None, None);
         (self.slow_row, self.good_row) = (Row::default(), Row::default());
     }
 }
+
+/// The time beyond a round trip and a quarter of one that the other end has to answer.
+const CHECK_SLACK: Duration = Duration::from_millis(50);
 
 /// The least time between two looks for overdue frames.
 const REPORT_EVERY: Duration = super::arrivals::REPORT_EVERY_MIN;
@@ -370,7 +417,7 @@ mod tests {
                     self.departures.on_report(now, report, LEAST_US).expect("these frames were sent");
                 }
                 if let Some(due) = self.departures.next_judgement().filter(|due| *due <= now) {
-                    self.departures.judge(now, due);
+                    self.departures.judge(now, due, now);
                 }
             }
             self.departures.condition()
@@ -446,11 +493,24 @@ mod tests {
         flow.run(1_000, |_| Some(0));
         let due = flow.departures.next_judgement().expect("frames are under way");
         let now = due + Duration::from_secs(3);
-        let next = flow.departures.judge(now, due).expect("they are still under way");
+        let next = flow.departures.judge(now, due, due).expect("they are still under way");
         assert_eq!(flow.departures.condition(), LinkCondition::Good);
         assert!(next > now);
-        flow.departures.judge(next, next);
+        flow.departures.judge(next, next, due);
         assert_eq!(flow.departures.condition(), LinkCondition::Dark, "there was time enough");
+    }
+
+    #[test]
+    fn another_end_that_does_not_answer_a_check_is_gone() {
+        for (heard, condition) in [(90, LinkCondition::Dark), (130, LinkCondition::Good)] {
+            let mut departures = Departures::default();
+            assert_eq!(departures.begin_check(at(100), None), None, "nothing is known of the link");
+            assert_eq!(departures.begin_check(at(100), ROUND_TRIP), Some(at(200)));
+            assert_eq!(departures.begin_check(at(110), ROUND_TRIP), None, "there is one");
+            assert_eq!(departures.judge(at(150), at(150), at(90)), Some(at(200)));
+            assert_eq!(departures.judge(at(200), at(200), at(heard)), None);
+            assert_eq!(departures.condition(), condition, "heard at {heard}");
+        }
     }
 
     #[cfg(feature = "mutants")]
@@ -460,7 +520,7 @@ mod tests {
         let mut flow = Flow { departures: Departures::new(faults), ..Flow::new() };
         flow.run(1_000, |_| Some(0));
         let due = flow.departures.next_judgement().expect("frames are under way");
-        flow.departures.judge(due + Duration::from_secs(3), due);
+        flow.departures.judge(due + Duration::from_secs(3), due, due);
         assert_eq!(flow.departures.condition(), LinkCondition::Dark);
     }
 

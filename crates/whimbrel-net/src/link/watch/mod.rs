@@ -17,7 +17,7 @@ use whimbrel_wire::{LOSS_MAX, LinkReport, LinkStamp};
 use super::estimate::Estimate;
 use super::queue::WaitingEvent;
 use crate::fault::NetFaults;
-use arrivals::Arrivals;
+use arrivals::{Arrivals, DueReport};
 use departures::{BadReport, Departures};
 
 pub use arrivals::REPORT_EVERY_MIN;
@@ -25,6 +25,12 @@ pub use departures::{LinkCondition, UNREPORTED_BYTES_MAX, UNREPORTED_MAX};
 
 /// The least time between two floods of changes of one end of a link.
 pub const FLASH_EVERY: Duration = Duration::from_millis(250);
+
+/// The round trip that is not exceeded often; `None` before the first echo.
+fn round_trip(estimate: &Estimate) -> Option<Duration> {
+    let delay_us = u64::from(estimate.delay_us()?);
+    Some(Duration::from_micros(2 * (delay_us + 2 * u64::from(estimate.jitter_us()))))
+}
 
 /// Both ends of a watched link, as this broker sees them.
 #[derive(Debug)]
@@ -69,8 +75,8 @@ impl LinkWatch {
         (u64::from(self.least_us(estimate)) + u64::from(excess_us), within)
     }
 
-    /// The next report for the other end, and the time until the one behind it.
-    pub(crate) fn report(&mut self) -> Option<(LinkReport, Duration)> {
+    /// The next report for the other end.
+    pub(crate) fn report(&mut self) -> Option<DueReport> {
         self.arrivals.report()
     }
 
@@ -82,10 +88,7 @@ impl LinkWatch {
         deadline_ms: u32,
         estimate: &Estimate,
     ) -> (LinkStamp, Time) {
-        let round_trip = estimate
-            .delay_us()
-            .map(|delay| Duration::from_micros(2 * (u64::from(delay) + 2 * u64::from(estimate.jitter_us()))));
-        let (sequence, overdue_at) = self.departures.record(now, event, deadline_ms, round_trip);
+        let (sequence, overdue_at) = self.departures.record(now, event, deadline_ms, round_trip(estimate));
         let departed_us = (now.as_nanos() / 1_000) as u32;
         (LinkStamp { sequence, departed_us, deadline_ms }, overdue_at)
     }
@@ -96,10 +99,16 @@ impl LinkWatch {
         self.departures.on_report(now, report, least_us) != Err(BadReport)
     }
 
-    /// Looks for frames that are overdue. `due`: when this was to be done. Returns when it is to be
-    /// done again.
-    pub(crate) fn judge(&mut self, now: Time, due: Time) -> Option<Time> {
-        self.departures.judge(now, due)
+    /// Begins a look whether the other end is there, by probes that the caller sends. Returns when
+    /// it is over; `None`: there is no need.
+    pub(crate) fn begin_check(&mut self, now: Time, estimate: &Estimate) -> Option<Time> {
+        self.departures.begin_check(now, round_trip(estimate))
+    }
+
+    /// Looks for frames that are overdue, and for another end that does not answer. `due`: when
+    /// this was to be done. Returns when it is to be done again.
+    pub(crate) fn judge(&mut self, now: Time, due: Time, estimate: &Estimate) -> Option<Time> {
+        self.departures.judge(now, due, estimate.heard_at())
     }
 
     /// Gives all frames their time anew: this broker was at a standstill.

@@ -297,6 +297,10 @@ pub struct Link {
     pub delay_us: Option<u64>,
     /// Its loss, in thousandths.
     pub loss_permille: u64,
+    /// The condition of the direction to the neighbour, as events with a deadline show it: `good`,
+    /// `slow`, `lossy` or `dark`. Empty if the broker that answers does not tell, as 0.1 does not.
+    #[serde(default)]
+    pub condition: String,
     /// How far the neighbour's clock is ahead, milliseconds; negative if it is behind.
     pub clock_ahead_ms: i64,
     /// Bytes that wait to be sent, where they are more than 64 KiB.
