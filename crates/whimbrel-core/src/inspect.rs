@@ -17,7 +17,7 @@ use crate::session::{Session, own_client_id, shown};
 use crate::stats::GapClass;
 use crate::store::{HoldGiven, OWN, OwnTicks};
 use crate::subscription::SubscriptionSpec;
-use crate::topic::{Profile, RankedProfile};
+use crate::topic::{ListedProfile, Profile, Punctuality, RankedProfile, TopicDeliveries};
 
 /// Subscriptions that one call of [`Broker::sessions`] looks at, unless a single session has more.
 const SUBSCRIPTIONS_MAX: usize = 4096;
@@ -155,9 +155,8 @@ pub struct Holders {
 /// A page of the profiles of topics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfilesPage {
-    /// The profiles in the order in which they count, each with its rank if it was made at a
-    /// running broker.
-    pub profiles: Vec<(Option<u32>, Profile)>,
+    /// The profiles in the order in which they count.
+    pub profiles: Vec<ListedProfile>,
     /// The number of all profiles.
     pub count: usize,
     /// The names of brokers whose configurations have other profiles.
@@ -178,6 +177,14 @@ impl ProfilesInfo<'_> {
         self.router.profiles().made(filter)
     }
 
+    /// The profiles with a deadline of whose topics something was delivered, in the order in which
+    /// they count: their filters, and whether it was in time.
+    pub fn punctualities(&self) -> impl Iterator<Item = (&str, &Punctuality)> {
+        let profiles = self.router.profiles().in_order();
+        let timed = profiles.filter(|(_, _, punctuality)| **punctuality != Punctuality::default());
+        timed.map(|(_, profile, punctuality)| (&*profile.filter, punctuality))
+    }
+
     /// The number of profiles that were made at running brokers.
     pub fn made_len(&self) -> usize {
         self.router.profiles().made_len()
@@ -187,8 +194,12 @@ impl ProfilesInfo<'_> {
     pub fn page(&self, from: usize, most: usize) -> ProfilesPage {
         let profiles = self.router.profiles();
         let page = profiles.in_order().skip(from).take(most);
-        let page = page.map(|(rank, profile)| (rank, profile.clone())).collect();
-        ProfilesPage { profiles: page, count: profiles.in_order().count(), differing: self.differing() }
+        let listed = |(rank, profile, punctuality): (Option<u32>, &Profile, &Punctuality)| ListedProfile {
+            rank,
+            profile: profile.clone(),
+            punctuality: *punctuality,
+        };
+        ProfilesPage { profiles: page.map(listed).collect(), count: profiles.len(), differing: self.differing() }
     }
 
     /// The names of brokers whose configurations have other profiles.
@@ -266,6 +277,11 @@ impl Broker {
     /// The class of the subscription that a delivery belongs to, by [`crate::Delivery::cursor`].
     pub fn class_of(&self, cursor: u32) -> GapClass {
         self.cursors.find(cursor).map_or(GapClass::Nondurable, Cursor::gap_class)
+    }
+
+    /// Counts deliveries of topics with a deadline, which the edge has handed out.
+    pub fn record_deliveries(&mut self, deliveries: &TopicDeliveries) {
+        self.router.record_deliveries(deliveries);
     }
 
     /// At most `most` subscriptions of a client's session, in the order of their filters, from the

@@ -56,7 +56,10 @@ pub use inspect::{
 pub use overlay::{ALL_OTHERS, DARK_COST_US, OverlayConfig, Pace, Routing};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
-pub use topic::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile, RATE_BURST, RankedProfile, TopicRate};
+pub use topic::{
+    DEADLINE_MAX, LateCause, ListedProfile, PROFILES_MAX, Persistence, Profile, Punctuality, RATE_BURST, RankedProfile,
+    SLACK_BOUNDS_PERCENT, TopicDeliveries, TopicRate,
+};
 pub use whimbrel_event::{LATENCY_BOUNDS_US, LatencyHistogram};
 #[cfg(feature = "mutants")]
 pub use whimbrel_net::NetMutant;

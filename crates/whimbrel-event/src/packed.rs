@@ -95,6 +95,12 @@ impl AcceptedEvent<'_> {
         self.age(now).checked_sub(deadline).filter(|late| !late.is_zero())
     }
 
+    /// What is left until its deadline, if it has one; zero when that is past.
+    pub fn slack(&self, now: Time) -> Option<Duration> {
+        let deadline = Duration::from_millis(u64::from(self.event.deadline_ms?));
+        Some(deadline.saturating_sub(self.age(now)))
+    }
+
     /// When it was accepted, at whichever broker, by this broker's clock.
     #[inline]
     pub fn accepted_here(&self) -> Time {

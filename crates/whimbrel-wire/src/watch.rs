@@ -74,8 +74,8 @@ impl<'a> Body<'a> for StampedEvent<'a> {
 /// What the receiving end of a link tells the sending one of stamped frames; a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReport {
-    /// Greater in each report of a link; from 1 on.
-    pub number: u32,
+    /// One greater than in the report before, modulo 2^8.
+    pub number: u8,
     /// The greatest sequence that has arrived, see [`LinkStamp::sequence`].
     pub highest: u16,
     /// By how much frames since the last report took longer than the least time of this direction,
@@ -87,19 +87,19 @@ pub struct LinkReport {
 
 impl Body<'_> for LinkReport {
     fn read(input: &mut Reader<'_>) -> Result<Self, Invalid> {
-        let number = input.small("a report's number")?;
+        let number = input.byte()?;
         let highest = u16::from_le_bytes(input.array()?);
         let excess_us = input.small("an excess")?;
         let missing = input.varint()?;
-        if number == 0 || missing & 1 != 0 {
+        if missing & 1 != 0 {
             return Err(Invalid::Form("a report"));
         }
         Ok(LinkReport { number, highest, excess_us, missing })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        assert!(self.number > 0 && self.missing & 1 == 0, "the highest that has arrived is not missing");
-        out.put_varint(u64::from(self.number));
+        assert!(self.missing & 1 == 0, "the highest that has arrived is not missing");
+        out.push(self.number);
         out.extend_from_slice(&self.highest.to_le_bytes());
         out.put_varint(u64::from(self.excess_us));
         out.put_varint(self.missing);

@@ -1,16 +1,18 @@
 //! `whimbrel topics`: profiles of topics at running brokers.
 
-use whimbrel_server::api::answers::{TopicChanged, TopicProfiles};
+use whimbrel_server::api::answers::{TopicChanged, TopicProfile, TopicProfiles};
 use whimbrel_server::api::percent;
 
 use crate::control::{Control, Reach};
 use crate::failure::{self, Failure};
 use crate::sessions::print_json;
-use crate::table::{Cell, Table, is_coloured, name, span};
+use crate::table::{Cell, Table, Tone, is_coloured, name, span};
 
 const DETAILS: &str = "\
 Of the profiles that match a topic one counts: first those of whimbrel.toml, in their order, then those that were made
 here, the least rank first. One that is made is in effect at all brokers, without a restart, and outlives restarts.
+IN TIME is the share of deliveries at this broker within the deadline, LATE how many were not: late when they came from
+another broker (path), lost and asked for (loss), or after they had come here (wait).
 
 Examples:
   whimbrel topics list --data /var/lib/whimbrel
@@ -137,8 +139,24 @@ fn done(answer: &TopicChanged, as_json: bool, what: &str) -> Result<(), Failure>
     failure::print(format!("the profile of {} {what}{durable}\n", name(&answer.profile.filter)).as_bytes())
 }
 
+/// The share of deliveries in time.
+fn in_time(profile: &TopicProfile) -> Cell {
+    let permille = profile.deliveries.as_ref().and_then(|deliveries| deliveries.in_time_permille);
+    let tone = if permille.is_some_and(|permille| permille < 1_000) { Tone::Warn } else { Tone::Plain };
+    permille.map_or_else(Cell::none, |permille| Cell::new(format!("{}.{} %", permille / 10, permille % 10), tone))
+}
+
+/// Late deliveries by their causes.
+fn late(profile: &TopicProfile) -> Cell {
+    let all = profile.deliveries.iter().flat_map(|deliveries| &deliveries.late);
+    let shown: Vec<String> =
+        all.filter(|late| late.deliveries > 0).map(|late| format!("{} {}", late.deliveries, late.cause)).collect();
+    if shown.is_empty() { Cell::none() } else { shown.join(", ").into() }
+}
+
 fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
-    let columns = ["TOPICS", "FROM", "DEADLINE>", "LOGGED", "GUARANTEE", "RATE>", "IMPORTANCE>", "EXPIRY>"];
+    let columns =
+        ["TOPICS", "FROM", "DEADLINE>", "IN TIME>", "LATE", "LOGGED", "GUARANTEE", "RATE>", "IMPORTANCE>", "EXPIRY>"];
     let mut table = Table::new(&columns);
     for profile in &all.profiles {
         let text = |value: Option<String>| value.map_or_else(Cell::none, Cell::from);
@@ -147,6 +165,8 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
             name(&profile.filter).into(),
             from.into(),
             text(profile.deadline_ms.map(|millis| format!("{millis} ms"))),
+            in_time(profile),
+            late(profile),
             profile.persistence.clone().into(),
             text(profile.reliability.clone()),
             text(profile.rate.clone()),
@@ -171,7 +191,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_server::api::answers::TopicProfile;
+    use whimbrel_server::api::answers::{DeadlineDeliveries, LateCount};
 
     use super::*;
 
@@ -185,7 +205,23 @@ mod tests {
             rate: None,
             importance: None,
             expiry_ms: None,
+            deliveries: None,
         }
+    }
+
+    #[test]
+    fn deliveries_are_shown_with_their_share_in_time_and_the_causes_of_late_ones() {
+        let late = [("path", 3), ("loss", 0), ("wait", 1)]
+            .map(|(cause, deliveries)| LateCount { cause: cause.into(), deliveries });
+        let deliveries = DeadlineDeliveries {
+            in_time_permille: Some(996),
+            slack: Vec::new(),
+            late: late.into(),
+            late_after_absence: 0,
+        };
+        let profiles = vec![TopicProfile { deliveries: Some(deliveries), ..profile("alarm/#", None) }];
+        let text = listed(&TopicProfiles { profiles, differing: Vec::new(), next: None }, false);
+        assert!(text.contains("99.6 %") && text.contains("3 path, 1 wait"), "{text}");
     }
 
     #[test]

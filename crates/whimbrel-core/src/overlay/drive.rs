@@ -322,9 +322,10 @@ impl Broker {
             let destination = destinations.get_mut(number).expect("it has a number");
             let is_reachable = net.routes().is_reachable(destination.host);
             if is_reachable && !core::mem::replace(&mut destination.is_reachable, is_reachable) {
-                destination.pause = Duration::ZERO;
-                destination.quiet_at = now;
-                timers.insert(now, Due::Quiet(number));
+                destination.silences.tell_all(now);
+                if let Some(at) = destination.silences.need_timer(now) {
+                    timers.insert(at, Due::Quiet(number));
+                }
                 back.push(destination.host);
             }
             destination.is_reachable = is_reachable;

@@ -9,7 +9,7 @@ mod topics;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use whimbrel_event::{Packed, Seeded};
+use whimbrel_event::{EventId, Packed, Seeded};
 use whimbrel_net::interest::own::InterestChange;
 use whimbrel_selector::{
     Cost, Expensive, Fences, GroupId, MatchIndex, Selector, SharedFilter, Subject, TopicFilter, TopicName,
@@ -21,7 +21,7 @@ pub(crate) use target::{DurableInterest, IndexSpot, Subscription, Target, Target
 use crate::content::Content;
 use crate::cursor::Verdicts;
 use crate::store::DurableNo;
-use crate::topic::{Profile, Profiles, RankedProfile, TopicSettings};
+use crate::topic::{LateCause, Profile, Profiles, RankedProfile, TopicDeliveries, TopicSettings};
 
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
@@ -352,6 +352,16 @@ impl Router {
     /// The number of distinct selectors per filter.
     pub(crate) fn selectors(&self) -> usize {
         self.index.selectors()
+    }
+
+    /// Records an event that was late when it arrived from another broker.
+    pub(crate) fn record_late_arrival(&mut self, id: EventId, cause: LateCause) {
+        self.profiles.record_late_arrival(id, cause);
+    }
+
+    /// Counts deliveries of a topic with a deadline.
+    pub(crate) fn record_deliveries(&mut self, deliveries: &TopicDeliveries) {
+        self.profiles.record_deliveries(deliveries);
     }
 
     /// All profiles of topics.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use whimbrel_event::{EventId, HostId, PubendId, Tick};
 
 use super::keys::DurableNo;
-use super::own_ticks::{OWN, OwnTicks};
+use super::own_ticks::{OwnTicks, is_reliable_index};
 use super::wire::{ByteReader, MapValue, put_varint};
 use crate::cursor::{NOTHING, RemoteLogs};
 
@@ -175,7 +175,7 @@ impl MapValue<'_> for Flight {
             stage @ (1 | 2) => {
                 let whose = match bytes.u8()? {
                     OTHER => FlightStream::Other(PubendId(bytes.varint()?)),
-                    own => FlightStream::Own(Some(own).filter(|own| usize::from(*own) < OWN)?),
+                    own => FlightStream::Own(Some(own).filter(|own| is_reliable_index(*own))?),
                 };
                 let (number, tick) = (DurableNo(bytes.small()?), Tick(bytes.varint()?));
                 let is_sent = stage == 1;
@@ -204,6 +204,7 @@ impl MapValue<'_> for Flight {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::OWN;
     use proptest::prelude::*;
 
     fn again<'a, V: MapValue<'a>>(value: &V, out: &'a mut Vec<u8>) -> Option<V> {
@@ -213,7 +214,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn flights_come_back(ticks: [u64; 2], number: u32, own in 0_u8..4) {
+        fn flights_come_back(ticks: [u64; 2], number: u32, place in 0..OWN as u8) {
+            let own = HostId::new(0).reliable(place).index();
             for whose in [FlightStream::Own(own), FlightStream::Other(PubendId(ticks[0]))] {
                 let (number, tick) = (DurableNo(number), Tick(ticks[1]));
                 for flight in [Flight::Sent { number, whose, tick }, Flight::Received { number, whose, tick }, Flight::Unkept] {

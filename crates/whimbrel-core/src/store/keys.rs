@@ -34,7 +34,7 @@ pub(crate) enum Key<'a> {
     /// A subscription of a persistent session, by its text;
     /// [`crate::subscription::SubscriptionRecord`].
     Subscription(SessionNo, &'a str),
-    /// The position of a durable subscription; [`super::written::PositionHead`].
+    /// The position of a durable subscription; [`super::position_head::PositionHead`].
     Position(DurableNo),
     /// Its position in another broker's streams, where that differs from the base;
     /// [`super::written::PositionPart`].
@@ -54,12 +54,13 @@ pub(crate) enum Key<'a> {
     Number(&'a str),
     /// Up to where a stream was given up before it was acknowledged, by its index; a [`Tick`].
     Early(u8),
-    /// After which ticks logged events have filter records; [`OwnTicks`].
+    /// After which ticks logged events have filter records; [`super::OwnTicks`].
     Filtered,
     /// The attachment of its client that a session is for, and whether it was given away;
     /// [`super::AttachmentRecord`].
     Placed(SessionNo),
-    /// Up to where filter records do not name an imported durable subscription; [`OwnTicks`].
+    /// Up to where filter records do not name an imported durable subscription;
+    /// [`super::OwnTicks`].
     Unnamed(DurableNo),
     /// Another broker that is or was known; [`super::KnownBrokerRecord`].
     Known(HostId),

@@ -23,8 +23,12 @@ pub(crate) fn own_place(pubend: PubendId) -> usize {
 
 /// Reads the index of a reliable pubend.
 pub(super) fn reliable_index(bytes: &mut ByteReader<'_>) -> Option<u8> {
-    let is_reliable = |index: &u8| PubendId(u64::from(*index)).reliable_place().is_some();
-    bytes.u8().filter(|index| *index < HOST_PUBENDS_MAX).filter(is_reliable)
+    bytes.u8().filter(|index| is_reliable_index(*index))
+}
+
+/// Whether it is the index of a reliable pubend.
+pub(super) fn is_reliable_index(index: u8) -> bool {
+    index < HOST_PUBENDS_MAX && PubendId(u64::from(index)).reliable_place().is_some()
 }
 
 impl MapValue<'_> for OwnTicks {

@@ -4,7 +4,6 @@
 //! not it could be sent; so everything between two of its last ticks is silence under the version
 //! in force. An event is matched under the newest version that was adopted before it passed.
 
-use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{AcceptedEvent, EventId, HostId, Packed, Reliability, StreamClass, Tick, Time};
@@ -13,6 +12,7 @@ use whimbrel_net::interest::others::InterestValue;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 use whimbrel_wire::{Dest, Repairers, compact};
 
+use super::silence::SilenceTimes;
 use crate::api::Output;
 use crate::content::Content;
 use crate::overlay::{Due, Overlay, is_local};
@@ -35,16 +35,10 @@ pub(crate) struct Destination {
     pub(crate) since: [Tick; Streams::COUNT],
     /// Per own stream, the tick after which it has an interest at all.
     pub(crate) begin: [Tick; Streams::COUNT],
-    /// The pause until silence is told again; zero: at once.
-    pub(crate) pause: Duration,
-    /// When silence is told next.
-    pub(crate) quiet_at: Time,
-    /// When the last event was matched for it.
-    pub(crate) sent_at: Time,
+    /// When silence of each own stream is told next.
+    pub(crate) silences: SilenceTimes,
     /// Best-effort events were matched for it.
     pub(crate) gets_best_effort: bool,
-    /// When silence was told last.
-    pub(crate) told_at: Time,
     /// There was a path to it when the topology was last checked.
     pub(crate) is_reachable: bool,
 }
@@ -167,11 +161,8 @@ impl Overlay {
                 last: [Tick(0); Streams::COUNT],
                 since: [Tick(0); Streams::COUNT],
                 begin: [Tick(0); Streams::COUNT],
-                pause: Duration::ZERO,
-                quiet_at: Time::MAX,
-                sent_at: now,
+                silences: SilenceTimes::NEVER,
                 gets_best_effort: false,
-                told_at: now,
                 is_reachable: false,
             })
         });
@@ -207,7 +198,7 @@ impl Overlay {
             destination.begin = core::array::from_fn(|own| Tick(began).max(birth[own]).min(passed[own]));
             destination.last = passed;
         }
-        destination.pause = Duration::ZERO;
+        destination.silences.tell_all(now);
         Some(number)
     }
 
@@ -263,7 +254,7 @@ impl Overlay {
             let previous = core::mem::replace(&mut destination.last[own], id.tick);
             destination.gets_best_effort |= id.pubend.reliability() == Reliability::BestEffort;
             dests.push((destination.host, Dest { tag: destination.tag, previous }));
-            self.put_off_silence(now, *number);
+            self.put_off_silence(now, *number, own);
         }
         // Sets of destinations are known in this order.
         dests.sort_unstable_by_key(|(host, _)| *host);

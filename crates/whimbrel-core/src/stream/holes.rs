@@ -58,14 +58,15 @@ impl HoleRepair {
 
 impl Overlay {
     /// Schedules a repair of a stream if it has holes. Called when the stream's knowledge has
-    /// changed.
-    pub(crate) fn check_holes(&mut self, now: Time, pubend: PubendId, streams: &mut Sources) {
+    /// changed. `slack`: what is left until the deadline of the event that has arrived, if it has
+    /// one; holes wait for half of that at most.
+    pub(crate) fn check_holes(&mut self, now: Time, pubend: PubendId, slack: Option<Duration>, streams: &mut Sources) {
         if pubend.reliability() == Reliability::BestEffort || self.holes.of.contains_key(&pubend) {
             return;
         }
         let Some(remote) = streams.remote(pubend) else { return };
         if remote.told > 0 && remote.knowledge.holes().next().is_some() {
-            let at = now + REPAIR_GRACE;
+            let at = now + slack.map_or(REPAIR_GRACE, |slack| REPAIR_GRACE.min(slack / 2));
             let mending = HoleRepair { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
             self.holes.of.insert(pubend, mending);
             self.set_timer(at, Due::Repair(pubend));

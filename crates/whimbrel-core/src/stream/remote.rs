@@ -13,6 +13,7 @@ use crate::cursor::{CATCH_UP_SLICE, Gap, GapReason};
 use crate::retained::TOMBSTONE_LIFETIME;
 use crate::session::Publication;
 use crate::stream::{Knowledge, Passed};
+use crate::topic::LateCause;
 
 /// Knowledge of a part of a stream.
 #[derive(Clone, Copy, Debug)]
@@ -245,6 +246,10 @@ impl Broker {
         };
         event.arrive(now, age);
         event.event.headers.retain = frame.retain;
+        if event.late_by(now).is_some() {
+            self.router.record_late_arrival(id, if frame.answer { LateCause::Loss } else { LateCause::Path });
+        }
+        let slack = event.slack(now);
         overlay.stats.events_received += 1;
         let version = overlay.net.own_interest().version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
@@ -268,7 +273,7 @@ impl Broker {
         if frame.answer {
             self.overlay.on_answer(now, id.pubend, frame.event.len(), &mut self.streams, out);
         }
-        self.overlay.check_holes(now, id.pubend, &mut self.streams);
+        self.overlay.check_holes(now, id.pubend, slack, &mut self.streams);
     }
 
     /// Takes in silence of other brokers' streams.
@@ -276,7 +281,7 @@ impl Broker {
         for part in &silence.parts {
             let pubend = silence.from.pubend(part.index);
             self.silence_of(now, pubend, (silence.version, part), out);
-            self.overlay.check_holes(now, pubend, &mut self.streams);
+            self.overlay.check_holes(now, pubend, None, &mut self.streams);
         }
         self.overlay.record_told(&self.streams, silence.from);
         self.confirm_ready(now, out);

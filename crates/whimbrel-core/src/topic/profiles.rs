@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use whimbrel_event::EventId;
 use whimbrel_selector::{FilterIndex, TopicFilter, TopicName};
 
 use super::profile::{Persistence, Profile, TopicSettings};
+use super::punctuality::{LateArrivals, LateCause, Punctuality, TopicDeliveries};
 
 /// Most profiles of the configuration, and most that are made at running brokers.
 pub const PROFILES_MAX: usize = 16_384;
@@ -31,10 +33,22 @@ pub struct RankedProfile {
     pub profile: Profile,
 }
 
+/// A profile as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedProfile {
+    /// Its rank, if it was made at a running broker.
+    pub rank: Option<u32>,
+    /// The profile.
+    pub profile: Profile,
+    /// Whether deliveries of its topics were in time, since it is in effect at this broker.
+    pub punctuality: Punctuality,
+}
+
 #[derive(Debug)]
 struct IndexedProfile {
     order: ProfileOrder,
     profile: Profile,
+    punctuality: Punctuality,
 }
 
 /// See the module's documentation.
@@ -48,6 +62,7 @@ pub(crate) struct Profiles {
     made: BTreeMap<Box<str>, u32>,
     /// The number of profiles whose events are never logged.
     volatile: usize,
+    late_arrivals: LateArrivals,
 }
 
 impl Profiles {
@@ -60,6 +75,7 @@ impl Profiles {
             index: FilterIndex::new(seed),
             made: BTreeMap::new(),
             volatile: 0,
+            late_arrivals: LateArrivals::default(),
         }
     }
 
@@ -100,7 +116,7 @@ impl Profiles {
         self.index.insert(filter, slot);
         self.volatile += usize::from(profile.persistence == Persistence::Volatile);
         self.by_order.insert(order.clone(), slot);
-        let indexed = Some(IndexedProfile { order, profile });
+        let indexed = Some(IndexedProfile { order, profile, punctuality: Punctuality::default() });
         match self.slots.get_mut(slot as usize) {
             Some(place) => *place = indexed,
             None => self.slots.push(indexed),
@@ -123,11 +139,34 @@ impl Profiles {
     }
 
     /// All profiles in the order in which they count, those that were made with their ranks.
-    pub(crate) fn in_order(&self) -> impl Iterator<Item = (Option<u32>, &Profile)> {
-        self.by_order.iter().map(|(order, slot)| match order {
-            ProfileOrder::Made(rank, _) => (Some(*rank), &self.at(*slot).profile),
-            ProfileOrder::Configured(_) => (None, &self.at(*slot).profile),
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (Option<u32>, &Profile, &Punctuality)> {
+        self.by_order.iter().map(|(order, slot)| {
+            let IndexedProfile { profile, punctuality, .. } = self.at(*slot);
+            match order {
+                ProfileOrder::Made(rank, _) => (Some(*rank), profile, punctuality),
+                ProfileOrder::Configured(_) => (None, profile, punctuality),
+            }
         })
+    }
+
+    /// The number of all profiles.
+    pub(crate) fn len(&self) -> usize {
+        self.by_order.len()
+    }
+
+    /// Records an event that was late when it arrived from another broker.
+    pub(crate) fn record_late_arrival(&mut self, id: EventId, cause: LateCause) {
+        self.late_arrivals.record(id, cause);
+    }
+
+    /// Counts deliveries of a topic for its profile, if it has one. Costs a walk of the index.
+    pub(crate) fn record_deliveries(&mut self, deliveries: &TopicDeliveries) {
+        let Some(slot) = TopicName::new(&deliveries.topic).ok().and_then(|topic| self.first_of(topic)) else { return };
+        let mut counted = deliveries.punctuality;
+        for (id, count) in &deliveries.late {
+            counted.late[self.late_arrivals.cause_of(*id) as usize] += count;
+        }
+        self.slots[slot as usize].as_mut().expect("a slot in use").punctuality.add(&counted);
     }
 
     /// Whether there is none.
@@ -146,14 +185,19 @@ impl Profiles {
 
     /// The settings of a topic. Costs a walk of the index; routes keep them.
     pub(crate) fn of(&self, topic: TopicName<'_>) -> TopicSettings {
-        let mut first: Option<&IndexedProfile> = None;
+        self.first_of(topic).map(|slot| TopicSettings::from(&self.at(slot).profile)).unwrap_or_default()
+    }
+
+    /// The slot of the profile that counts for a topic.
+    fn first_of(&self, topic: TopicName<'_>) -> Option<u32> {
+        let mut first: Option<(&ProfileOrder, u32)> = None;
         self.index.for_each_match(topic, |slot| {
-            let found = self.at(slot);
-            if first.is_none_or(|first| found.order < first.order) {
-                first = Some(found);
+            let order = &self.at(slot).order;
+            if first.is_none_or(|(least, _)| order < least) {
+                first = Some((order, slot));
             }
         });
-        first.map(|first| TopicSettings::from(&first.profile)).unwrap_or_default()
+        first.map(|(_, slot)| slot)
     }
 
     /// Whether all topics under a filter are volatile, as far as a single profile tells. Costs a

@@ -121,6 +121,41 @@ fn a_topic_stays_ordered_when_its_profile_changes() {
     assert_eq!(net.nodes[2].core.overlay_stats().expect("it is open").order_breaks, 0);
 }
 
+/// The number of frames with an event, with a stamped one, and of reports, that node 0 and node 1
+/// have sent.
+fn count_frames(net: &mut Net) -> Rc<RefCell<[u32; 3]>> {
+    let count = Rc::new(RefCell::new([0; 3]));
+    let counted = Rc::clone(&count);
+    net.drops = Box::new(move |_, _, bytes| {
+        let [plain, stamped, reports] = &mut *counted.borrow_mut();
+        match net::frame(bytes) {
+            Some(Frame::Event(_)) => *plain += 1,
+            Some(Frame::DeadlineEvent(_)) => *stamped += 1,
+            Some(Frame::LinkReport(_)) => *reports += 1,
+            _ => {}
+        }
+        false
+    });
+    count
+}
+
+#[test]
+fn events_with_a_deadline_watch_the_links_and_no_others_do() {
+    let mut net = world(2);
+    net.input(0, make(&alarm(0, "alarm/#")));
+    net.subscribe(1, 1, plain("other", Qos::AtLeastOnce));
+    net.advance(SECOND * 11);
+    let count = count_frames(&mut net);
+    net.publish(0, 1, "other", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(*count.borrow(), [1, 0, 0]);
+    net.publish(0, 1, "alarm/1", "two", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    let [plain, stamped, reports] = *count.borrow();
+    assert_eq!((plain, stamped), (1, 1));
+    assert!((2..=17).contains(&reports), "{reports} reports");
+}
+
 #[test]
 fn while_a_known_broker_does_not_know_them_the_streams_are_not_used() {
     let mut net = world(3);

@@ -38,7 +38,7 @@ fn silence_takes_a_frame_of_its_own_behind_events_of_best_effort() {
     net.publish(0, 1, "a", "two", Qos::AtMostOnce);
     net.advance(SECOND * 30);
     let [reliable, best_effort] = count.take();
-    assert!(reliable > 5 && best_effort == reliable, "{reliable} {best_effort}");
+    assert!(best_effort > 5 && reliable < best_effort, "{reliable} {best_effort}");
     assert_eq!(net.payloads(1, 1), ["one", "two"]);
 }
 

@@ -123,7 +123,8 @@ impl<O: Output> Outbound<'_, O> {
         let Delivery { serial, qos, retain, .. } = *delivery;
         let key = PublishKey { serial, version: conn.version, qos, retain, named };
         // Other subscriptions in catch-up get the same packet in another step.
-        let lasts = plain && is_old && delivery.accepted.event.expires.is_none();
+        let event = &delivery.accepted.event;
+        let lasts = plain && is_old && event.expires.is_none() && event.deadline_ms.is_none();
         let is_copied = lasts && self.edge.copy_recent(&key, id, delivery.tag)
             || plain && self.edge.copy_template(&key, id, delivery.tag);
         if !is_copied {
@@ -153,6 +154,9 @@ impl<O: Output> Outbound<'_, O> {
         conn.wire.traffic.publishes_out += 1;
         if edge.timing.is_due() {
             edge.timing.time(self.now, conn.wire.since, delivery);
+        }
+        if delivery.accepted.event.deadline_ms.is_some() {
+            edge.timing.count_deadline(self.now, conn.wire.since, delivery);
         }
         if conn.pending.len() > conn.room {
             conn.full = true;

@@ -8,6 +8,7 @@ mod codec_bytes;
 mod codec_fuzz_short;
 mod codec_properties;
 mod codec_rules;
+mod late;
 mod leave;
 mod operators;
 mod passing;

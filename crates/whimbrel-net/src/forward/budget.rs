@@ -1,9 +1,10 @@
 //! The budget of a link: what an event with a deadline may lose on it beyond its plan, which is its
 //! share of the event's margin, margin / links left.
 //!
-//! The plan is what the links on the event's path cost as they were announced. A link that is
-//! slower than announced at present, see [`Peer::surplus_us`](crate::link::peers::Peer), and would
-//! use up more than its budget, is passed round if there is a better path from here.
+//! The plan is what the links on the event's path cost when the path was chosen. A link that costs
+//! more at present, see [`Peer::present_cost_us`](crate::link::peers::Peer), and would use up more
+//! than its budget, or on which the event would be late, is passed round if there is a better path
+//! from here.
 
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::Subtree;
@@ -11,7 +12,8 @@ use whimbrel_wire::Subtree;
 use super::Sending;
 use crate::Net;
 use crate::fault::NetFaults;
-use crate::link::peers::Peers;
+use crate::link::peers::{Peer, Peers};
+use crate::link::watch::LinkCondition;
 use crate::pace::Routing;
 use crate::route::{Routes, cost_us};
 use crate::topology::Topology;
@@ -26,6 +28,8 @@ const BETTER_US: u64 = 2_000;
 #[derive(Clone, Copy, Debug)]
 struct PlannedPath {
     host: HostId,
+    /// The cost of its first link, and of all, microseconds.
+    first_us: u64,
     cost_us: u64,
     links: u64,
 }
@@ -53,14 +57,14 @@ impl<'a> Budgets<'a> {
     /// paths begin with them.
     pub(super) fn exceeded(mut self, sending: &Sending<'_>, dests: impl Iterator<Item = HostId>) -> Vec<u16> {
         let mut ports = Vec::new();
-        // Most of the time no link is slower than announced.
-        if !self.may_reroute(sending) || self.peers.up().all(|peer| peer.surplus_us(self.now) == 0) {
+        if !self.may_reroute(sending) || self.peers.up().all(|peer| !self.is_in_trouble(peer)) {
             return ports;
         }
         for host in dests {
             let ways = self.routes.ways();
             let (Some((neighbour, port)), Some(cost_us)) = (ways.next_hop(host), ways.cost_us(host)) else { continue };
-            let planned = PlannedPath { host, cost_us, links: ways.path(host).len() as u64 - 1 };
+            let Some(first_us) = ways.cost_us(neighbour) else { continue };
+            let planned = PlannedPath { host, first_us, cost_us, links: ways.path(host).len() as u64 - 1 };
             if !ports.contains(&port) && self.is_exceeded(sending, neighbour, planned) {
                 ports.push(port);
             }
@@ -70,18 +74,19 @@ impl<'a> Budgets<'a> {
 
     /// Whether an event of another broker is not to take the link that this part of its tree begins
     /// with.
-    pub(super) fn is_exceeded_by(mut self, sending: &Sending<'_>, part: &Subtree<'_>) -> bool {
+    pub(super) fn is_exceeded_by(&mut self, sending: &Sending<'_>, part: &Subtree<'_>) -> bool {
         let Some(neighbour) = self.peers.neighbour(part.port()) else { return false };
         let link = self.peers.to(neighbour).and_then(|link| self.peers.get(link));
-        if !self.may_reroute(sending) || link.is_none_or(|peer| peer.surplus_us(self.now) == 0) {
+        if !self.may_reroute(sending) || link.is_none_or(|peer| !self.is_in_trouble(peer)) {
             return false;
         }
         let mut longest: Option<PlannedPath> = None;
         part.destinations(|ports, _| {
-            let mut planned = PlannedPath { host: self.own, cost_us: 0, links: ports.len() as u64 };
+            let mut planned = PlannedPath { host: self.own, first_us: 0, cost_us: 0, links: ports.len() as u64 };
             for port in ports {
                 let Some(end) = self.topology.end_at(planned.host, *port) else { return };
-                (planned.host, planned.cost_us) = (end.host, planned.cost_us + cost_us(&end));
+                (planned.host, planned.cost_us) = (end.host, planned.cost_us + cost_us(end.delay_us, end.loss));
+                planned.first_us = if planned.first_us == 0 { planned.cost_us } else { planned.first_us };
             }
             if longest.is_none_or(|longest| planned.cost_us > longest.cost_us) {
                 longest = Some(planned);
@@ -90,20 +95,26 @@ impl<'a> Budgets<'a> {
         longest.is_some_and(|planned| self.is_exceeded(sending, neighbour, planned))
     }
 
+    /// Whether a link may cost more than was planned. Most of the time none does.
+    fn is_in_trouble(&self, peer: &Peer) -> bool {
+        peer.surplus_us(self.now) > 0 || peer.condition() != LinkCondition::Good
+    }
+
     /// Whether this broker may change the path of an event, which it does once.
     fn may_reroute(&self, sending: &Sending<'_>) -> bool {
         let mut repairers = sending.repairers;
         self.routing == Routing::Reactive && !repairers.as_slice().contains(&self.own) && repairers.push(self.own)
     }
 
-    /// Whether the link to a neighbour uses up more than its budget, and there is a better path.
+    /// Whether the link to a neighbour uses up more than its budget, or the event is late on it,
+    /// and there is a better path.
     fn is_exceeded(&mut self, sending: &Sending<'_>, neighbour: HostId, planned: PlannedPath) -> bool {
         let Some(peer) = self.peers.to(neighbour).and_then(|link| self.peers.get(link)) else { return false };
-        let surplus_us = u64::from(peer.surplus_us(self.now));
+        let surplus_us = peer.present_cost_us(self.now).saturating_sub(planned.first_us);
         let deadline_us = u64::from(sending.deadline_ms.unwrap_or(0)) * 1_000;
         let margin_us = deadline_us.saturating_sub(sending.age_us.saturating_add(planned.cost_us));
         let links = if fault!(self, BudgetNotSplit) { 1 } else { planned.links };
-        if surplus_us * links <= margin_us {
+        if surplus_us.saturating_mul(links) <= margin_us && margin_us > 0 {
             return false;
         }
         self.routes.update(self.topology);

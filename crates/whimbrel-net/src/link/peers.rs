@@ -12,6 +12,7 @@ use super::watch::{LinkCondition, LinkWatch};
 use super::{Channel, PeerLink};
 use crate::fault::NetFaults;
 use crate::registry::{MAPS_MAX, MapBacklog};
+use crate::route::cost::cost_us;
 
 /// Most links at a time, those that have not said hello included.
 pub const LINKS_MAX: usize = 256;
@@ -269,6 +270,13 @@ impl Peer {
     pub(crate) fn surplus_us(&self, now: Time) -> u32 {
         let (announced_us, _) = self.announced();
         self.watch.surplus_us(now, announced_us, &self.estimate)
+    }
+
+    /// What the link costs at present, microseconds: as other brokers are told, and by how much it
+    /// is slower.
+    pub(crate) fn present_cost_us(&self, now: Time) -> u64 {
+        let (delay_us, loss) = self.announced();
+        cost_us(delay_us, loss) + u64::from(self.surplus_us(now))
     }
 
     /// The broker at the other end, once it is known.

@@ -1,29 +1,10 @@
 //! The graph of the links that both ends name, in a form in which paths are found quickly.
 
 use whimbrel_event::HostId;
-use whimbrel_wire::{LOSS_MAX, Protocol};
+use whimbrel_wire::Protocol;
 
-use crate::topology::{KnownBroker, Neighbour, Topology};
-
-/// Cost of each hop beside its delay, microseconds: so that of two paths with much the same delay
-/// the one with fewer hops is taken.
-pub const HOP_COST_US: u64 = 300;
-
-/// A greater loss counts as this, thousandths: a link that always loses would have infinite cost.
-pub const LOSS_COUNTED_MAX: u16 = 999;
-
-/// The cost of a link that loses everything, beside that of its delay, microseconds: any path
-/// without such a link is taken before.
-pub const DARK_COST_US: u64 = 10_000_000;
-
-/// The cost of sending over a link, microseconds: its delay, [`HOP_COST_US`], and the delay again
-/// for each repetition that its loss makes necessary on average, which is loss / (1 - loss);
-/// [`DARK_COST_US`] more if everything is lost.
-pub fn cost_us(end: &Neighbour) -> u64 {
-    let (delay, loss) = (u64::from(end.delay_us), u64::from(end.loss.min(LOSS_COUNTED_MAX)));
-    let dark = if end.loss >= LOSS_MAX { DARK_COST_US } else { 0 };
-    delay + HOP_COST_US + delay * loss / (1_000 - loss) + dark
-}
+use super::cost::cost_us;
+use crate::topology::{KnownBroker, Topology};
 
 /// One direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +52,7 @@ impl Graph {
             // It is often the next one, in a mesh always.
             at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
             if self.hosts.get(at) == Some(&end.host) {
-                self.edges.push(GraphEdge { cost: cost_us(&end), to: at as u32, port: end.port });
+                self.edges.push(GraphEdge { cost: cost_us(end.delay_us, end.loss), to: at as u32, port: end.port });
                 at += 1;
             }
         }

@@ -4,6 +4,7 @@
 //! from the own broker only and need not agree with those of other brokers.
 
 mod cached;
+pub(crate) mod cost;
 mod graph;
 mod paths;
 mod trees;
@@ -17,7 +18,7 @@ use graph::Graph;
 use paths::{Paths, Wanted};
 
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
-pub use graph::{DARK_COST_US, HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
+pub use cost::{DARK_COST_US, HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
 pub use trees::{TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, TreeNode, Trees};
 
 use crate::pace::Routing;

@@ -105,7 +105,7 @@ proptest! {
 
 #[test]
 fn a_link_costs_its_delay_a_hop_and_repetitions() {
-    let cost = |delay, loss| cost_us(&end(0, 1, delay, loss));
+    let cost = cost_us;
     assert_eq!(cost(0, 0), HOP_COST_US);
     assert_eq!(cost(10_000, 0), 10_300);
     assert_eq!(cost(10_000, 500), 20_300);

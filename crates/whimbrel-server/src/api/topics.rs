@@ -5,10 +5,12 @@ use std::sync::Arc;
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::{PROFILES_MAX, Profile, ProfilesPage, RankedProfile, TopicRate};
+use whimbrel_core::{
+    LateCause, ListedProfile, PROFILES_MAX, Profile, ProfilesPage, RankedProfile, SLACK_BOUNDS_PERCENT, TopicRate,
+};
 use whimbrel_selector::TopicFilter;
 
-use super::answers::{TopicChanged, TopicProfile, TopicProfiles};
+use super::answers::{DeadlineDeliveries, LateCount, SlackCount, TopicChanged, TopicProfile, TopicProfiles};
 use super::{Shared, json, percent, refuse};
 use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, set, word_of};
 use crate::config::value::{Kind, Refusal, Value};
@@ -28,7 +30,7 @@ pub(super) async fn list(State(shared): State<Arc<Shared>>, RawQuery(query): Raw
     let ProfilesPage { profiles, count, differing } =
         shared.hub.look(|broker, _, _| broker.core().topic_profiles().page(from, most));
     let next = (from + profiles.len() < count).then_some((from + profiles.len()) as u64);
-    let profiles = profiles.iter().map(|(rank, profile)| answer(*rank, profile)).collect();
+    let profiles = profiles.iter().map(listed).collect();
     let differing = differing.iter().map(ToString::to_string).collect();
     json(StatusCode::OK, &TopicProfiles { profiles, differing, next })
 }
@@ -94,6 +96,25 @@ fn unknown(name: &str) -> String {
     format!("a topic profile has no `{name}`; it has rank, {}", known.join(", "))
 }
 
+fn listed(listed: &ListedProfile) -> TopicProfile {
+    let ListedProfile { rank, profile, punctuality } = listed;
+    let deliveries = profile.deadline.is_some().then(|| DeadlineDeliveries {
+        in_time_permille: punctuality.in_time_permille(),
+        slack: SLACK_BOUNDS_PERCENT
+            .iter()
+            .zip(punctuality.in_time)
+            .map(|(percent, deliveries)| SlackCount { up_to_percent: *percent, deliveries })
+            .collect(),
+        late: LateCause::ALL
+            .iter()
+            .zip(punctuality.late)
+            .map(|(cause, deliveries)| LateCount { cause: cause.name().to_owned(), deliveries })
+            .collect(),
+        late_after_absence: punctuality.after_absence,
+    });
+    TopicProfile { deliveries, ..answer(*rank, profile) }
+}
+
 fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
     let Profile { filter, persistence, reliability, deadline, rate, importance, expiry } = profile;
     let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
@@ -109,6 +130,7 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
         }),
         importance: *importance,
         expiry_ms: expiry.as_ref().map(millis),
+        deliveries: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus_client::metrics::histogram::Histogram;
 use whimbrel_core::cache::PartitionGauges;
 use whimbrel_core::overlay::{LinkInfo, OverlayStats, RoamGauges, TopologyInfo};
-use whimbrel_core::{GapClass, GapCounts, LatencyHistogram};
+use whimbrel_core::{GapClass, GapCounts, LatencyHistogram, Punctuality};
 use whimbrel_event::{HostId, Time};
 use whimbrel_mqtt::{MqttBroker, Stats};
 use whimbrel_selector::Expensive;
@@ -29,6 +29,9 @@ pub struct Account {
     pub brokers: (u64, u64),
     /// Number of known brokers whose configurations have other topic profiles than this one's.
     pub differing_profiles: u64,
+    /// The filters of profiles with a deadline, the first [`PUNCTUALITIES_MAX`] of whose topics
+    /// something was delivered, and whether it was in time.
+    pub punctualities: Vec<(String, Punctuality)>,
     /// The clients with most gaps, and their number of gaps.
     pub gappy: Vec<(String, u64)>,
     /// Counters of the overlay; zeros without one.
@@ -58,6 +61,7 @@ impl Account {
             gaps: broker.core().gap_counts(),
             brokers: brokers(&broker.core().topology(now), broker.core().host()),
             differing_profiles: broker.core().topic_profiles().differing().len() as u64,
+            punctualities: punctualities(broker),
             gappy: broker.gappy_clients(),
             overlay: broker.core().overlay_stats().unwrap_or_default(),
             roaming: broker.core().roam_gauges().unwrap_or_default(),
@@ -68,6 +72,15 @@ impl Account {
             congested: Duration::ZERO,
         }
     }
+}
+
+/// Most profiles with metrics of their deliveries.
+const PUNCTUALITIES_MAX: usize = 64;
+
+fn punctualities(broker: &MqttBroker) -> Vec<(String, Punctuality)> {
+    let profiles = broker.core().topic_profiles();
+    let all = profiles.punctualities().take(PUNCTUALITIES_MAX);
+    all.map(|(filter, punctuality)| (filter.to_owned(), *punctuality)).collect()
 }
 
 /// Number of known brokers and of reachable brokers, both with this one, `host`.

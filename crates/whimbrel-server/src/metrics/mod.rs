@@ -9,6 +9,7 @@ mod journal;
 mod latency;
 mod links;
 mod overlay;
+mod punctuality;
 mod selectors;
 mod traces;
 
@@ -292,6 +293,7 @@ impl Collector for Snapshot {
         let help = "Other brokers whose configurations have other topic profiles than this one's";
         let differing = ConstGauge::new(account.differing_profiles);
         put(&mut encoder, "whimbrel_topic_profiles_differing", help, &differing)?;
+        punctuality::encode(&mut encoder, &account.punctualities)?;
         for (name, help, read) in overlay::ROAMING {
             put(&mut encoder, name, help, &ConstGauge::new(read(roaming)))?;
         }

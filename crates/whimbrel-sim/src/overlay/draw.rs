@@ -69,11 +69,15 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     }
     let is_apart = random.chance(500);
     let mut drawn = random.clone().fork();
+    let mut timed = random.clone().fork().fork();
+    world.net.deadline = deadline(&mut timed);
+    let drifts = timed.chance(500);
     let has_disks = drawn.chance(600);
     for _ in 0..count {
         let ahead = if is_apart { ahead(&mut random) } else { 0 };
         let log = (has_disks && drawn.chance(550)).then(|| log(&mut drawn));
-        world.add_machine(ahead, log);
+        let node = world.add_machine(ahead, log);
+        world.net.nodes[node].ppm = if drifts { drift(&mut timed) } else { 0 };
     }
     links(&mut world.net, &mut random, count);
     let changes = random.chance(700);
@@ -96,6 +100,17 @@ fn ahead(random: &mut Random) -> i64 {
     let most = *random.pick(&[Duration::from_millis(10), Duration::from_secs(30), AHEAD_MAX]);
     let span = random.below(most.as_nanos() as u64) as i64;
     if random.chance(500) { span } else { -span }
+}
+
+/// The deadline of all topics, in half of the worlds.
+pub(super) fn deadline(random: &mut Random) -> Option<Duration> {
+    let millis = *random.pick(&[50, 200, 2_000]);
+    random.chance(500).then_some(Duration::from_millis(millis))
+}
+
+/// By how much a clock runs faster than the world's: at most 100 parts per million, either way.
+pub(super) fn drift(random: &mut Random) -> i64 {
+    random.below(201) as i64 - 100
 }
 
 /// A disk. In most worlds everything that is published there is logged, otherwise what is in a

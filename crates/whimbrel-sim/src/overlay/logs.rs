@@ -39,11 +39,28 @@ enum State {
     Between,
 }
 
+/// Profiles by which all topics have a deadline, if there is one.
+pub(super) fn with_deadline(mut profiles: Vec<Profile>, deadline: Option<Duration>) -> Vec<Profile> {
+    if deadline.is_some() {
+        if profiles.iter().all(|profile| &*profile.filter != "#") {
+            profiles.push(Profile { filter: "#".into(), ..Profile::default() });
+        }
+        profiles.iter_mut().for_each(|profile| profile.deadline = deadline);
+    }
+    profiles
+}
+
 impl Log {
     /// An empty disk. `profiles`: the topics whose events are logged in any case.
     pub(super) fn new(profiles: Vec<Profile>, mut random: Random) -> Log {
         let pace = *random.pick(&PACES);
         Log { disk: State::Off(Twin::new()), profiles, pace, random }
+    }
+
+    /// The disk of a broker whose topics have this deadline, if there is one.
+    pub(super) fn with_deadline(&mut self, deadline: Option<Duration>) -> &mut Log {
+        self.profiles = with_deadline(core::mem::take(&mut self.profiles), deadline);
+        self
     }
 
     /// A broker restored from what was written.

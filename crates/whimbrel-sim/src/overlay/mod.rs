@@ -72,6 +72,10 @@ pub struct Report {
     pub nacks: u64,
     /// Link states of other brokers that were news to a broker.
     pub states: u64,
+    /// Changes of the condition of a link that events with a deadline cross.
+    pub conditions: u64,
+    /// Events with a deadline that went another way because of a link.
+    pub rerouted: u64,
     /// The number of processes that ended.
     pub crashes: u64,
     /// Broken rules.
@@ -186,6 +190,8 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
         unwanted,
         nacks: world.net.sum(|stats| stats.nacks_out),
         states: world.net.sum(|stats| stats.net.states_learned),
+        conditions: world.net.sum(|stats| stats.net.conditions_changed),
+        rerouted: world.net.sum(|stats| stats.net.detours + stats.net.reroutes),
         crashes: plan.crashes,
         violations: world.book.violations.clone(),
         story: world.story(),

@@ -15,12 +15,13 @@ use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 use super::book::Process;
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
-use super::logs::{Log, Prepare};
+use super::logs::{Log, Prepare, with_deadline};
 use super::still::{Source, Still};
 use crate::digests::Digests;
 use crate::disk::Logged;
 use crate::plain_ways;
 use crate::random::Random;
+use crate::rig::START;
 use crate::trunk::{Event, Side};
 
 /// How many things may happen at one moment before the world counts as stuck.
@@ -40,6 +41,8 @@ pub(super) struct Node {
     pub(super) life: u32,
     /// How far its clock is ahead of the world's, nanoseconds.
     pub(super) ahead: i64,
+    /// By how much it is faster than the world's, parts per million.
+    pub(super) ppm: i64,
     /// By connection: the client that has it.
     conns: Vec<Option<usize>>,
     /// By link: the line, and this broker's side of it.
@@ -57,11 +60,19 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn clock(&self, now: Time) -> Time {
-        Time::from_nanos(now.as_nanos().saturating_add_signed(self.ahead))
+        let drift = now.ahead_of(START) / 1_000_000 * self.ppm;
+        Time::from_nanos(now.as_nanos().saturating_add_signed(self.ahead + drift))
     }
 
+    /// The first moment at which its clock shows this one.
     fn world(&self, clock: Time) -> Time {
-        Time::from_nanos(clock.as_nanos().saturating_add_signed(-self.ahead))
+        let steady = Time::from_nanos(clock.as_nanos().saturating_add_signed(-self.ahead));
+        let mut found = steady.by_clock_ahead(-(steady.ahead_of(START) / (1_000_000 + self.ppm) * self.ppm));
+        // The division leaves less than a microsecond.
+        while self.clock(found) < clock {
+            found = found.by_clock_ahead(100);
+        }
+        found
     }
 }
 
@@ -122,6 +133,8 @@ pub(super) struct Fabric {
     past: Vec<OverlayStats>,
     /// Records of events that became durable, each with its machine; `None`: not collected.
     pub(super) logged: Option<Vec<(usize, Logged)>>,
+    /// The deadline of all topics, if they have one.
+    pub(super) deadline: Option<Duration>,
     pub(super) prepare: Box<Prepare>,
     pub(super) random: Random,
     at_once: u32,
@@ -149,6 +162,7 @@ impl Fabric {
             cache: None,
             past: Vec::new(),
             logged: None,
+            deadline: None,
             prepare: Box::new(|_| {}),
             random,
             at_once: 0,
@@ -161,7 +175,19 @@ impl Fabric {
         let (conns, peers) = (Vec::new(), Vec::new());
         let held = VecDeque::new();
         let (still, ended) = (None, None);
-        self.nodes.push(Node { name, broker: None, life: 0, ahead, conns, peers, log: None, held, still, ended });
+        self.nodes.push(Node {
+            name,
+            broker: None,
+            life: 0,
+            ahead,
+            ppm: 0,
+            conns,
+            peers,
+            log: None,
+            held,
+            still,
+            ended,
+        });
         self.nodes.len() - 1
     }
 
@@ -179,9 +205,14 @@ impl Fabric {
         config.sys_interval = None;
         let seed = self.random.next();
         let now = self.nodes[node].clock(self.now);
+        let deadline = self.deadline;
         let mut broker = match &mut self.nodes[node].log {
-            Some(log) => log.open(config, (seed, now), &self.prepare),
-            None => MqttBroker::new(config, seed, now),
+            Some(log) => log.with_deadline(deadline).open(config, (seed, now), &self.prepare),
+            None => {
+                let mut broker = MqttBroker::new(config, seed, now);
+                broker.set_profiles(with_deadline(Vec::new(), deadline));
+                broker
+            }
         };
         broker = plain_ways::set_up(broker);
         change(&mut broker);

@@ -34,6 +34,8 @@ fn no_promise_is_broken_in_any_world() {
         ("received", sum(|report| report.received)),
         ("unwanted", sum(|report| report.unwanted)),
         ("nacks", sum(|report| report.nacks)),
+        ("conditions", sum(|report| report.conditions)),
+        ("rerouted", sum(|report| report.rerouted)),
         ("crashes", sum(|report| report.crashes)),
         ("resumed", sum(|report| report.counts.resumed)),
         ("clearing", sum(|report| report.counts.clearing)),

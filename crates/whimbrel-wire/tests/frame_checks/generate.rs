@@ -197,7 +197,7 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             Frame::DeadlineEvent(StampedEvent { stamp, frame: event_frame(c, &mut trees, &mut events) })
         }
         20 => {
-            let (number, highest) = (c.u32().max(1), c.u32() as u16);
+            let (number, highest) = (c.byte(), c.u32() as u16);
             Frame::LinkReport(LinkReport { number, highest, excess_us: c.u32(), missing: c.u64() & !1 })
         }
         21 => Frame::Flash(flash(c)),

@@ -38,8 +38,8 @@ pub(super) struct Arrivals {
     highest: Option<u64>,
     /// Bit k: the frame `highest - k` has arrived, or was sent before the first that did.
     arrived: u64,
-    /// Number of the last report.
-    number: u32,
+    /// Number of the last report, modulo 2^8.
+    number: u8,
     /// The least excess since the last report, µs; `None` if no frame has arrived since.
     least_us: Option<u32>,
     /// The excess that was reported last, µs.
@@ -106,7 +106,7 @@ impl Arrivals {
                 has_paused = !core::mem::replace(&mut self.has_paused, true);
             }
         }
-        self.number = self.number.wrapping_add(1).max(1);
+        self.number = self.number.wrapping_add(1);
         let (number, highest, missing) = (self.number, highest as u16, !self.arrived);
         let report = LinkReport { number, highest, excess_us: self.reported_us, missing };
         Some(DueReport { report, next_in: self.every, has_paused })
@@ -153,7 +153,7 @@ mod tests {
             assert_eq!(has_paused, reports == 2);
             assert_eq!((report.number, report.highest), (reports, 0));
         }
-        assert_eq!(reports, 1 + TRAILING_MAX, "1,200 ms of round trips are 24 reports");
+        assert_eq!(u32::from(reports), 1 + TRAILING_MAX, "1,200 ms of round trips are 24 reports");
     }
 
     #[test]

@@ -41,7 +41,7 @@ const SLOW_REPORTS: u32 = 3;
 /// A direction that is slow or loses frames is good again when its reports say so for this long.
 const GOOD_AFTER: Duration = Duration::from_secs(1);
 
-/// Without a report for this long, probes alone tell the delay of a slow direction.
+/// Without a report for this long, probes alone tell that a slow direction is good again.
 const SLOW_KEPT: Duration = Duration::from_secs(5);
 
 /// A dark direction stays dark at least this long; twice as long each time that it becomes dark
@@ -96,7 +96,7 @@ struct Departed {
     /// The time within which it is to be reported.
     within: Duration,
     overdue_at: Time,
-    event: Box<WaitingEvent>,
+    event: WaitingEvent,
 }
 
 /// A look whether the other end is there, by probes beside the usual ones.
@@ -139,8 +139,8 @@ pub(super) struct Departures {
     /// The frames before `next` that are not reported, oldest first, without a gap.
     unreported: VecDeque<Departed>,
     bytes: usize,
-    /// Number and time of the last report.
-    report: u32,
+    /// Number and time of the last report; zero: there was none.
+    report: u8,
     reported: Time,
     /// The excess that was reported last, µs.
     excess_us: u32,
@@ -156,6 +156,8 @@ pub(super) struct Departures {
     dark_for: Duration,
     dark_until: Time,
     late_turns: u32,
+    /// Probes in a row that have come back in a good time.
+    good_echoes: u32,
     /// The other end is asked whether it is there.
     check: Option<LinkCheck>,
     faults: NetFaults,
@@ -194,7 +196,7 @@ impl Departures {
         let within = round_trip + round_trip / 4 + report_every(deadline_ms) * REPORT_HALVES / 2;
         let overdue_at = now + within;
         self.bytes += event.bytes();
-        self.unreported.push_back(Departed { at: now, within, overdue_at, event: Box::new(event) });
+        self.unreported.push_back(Departed { at: now, within, overdue_at, event });
         while self.unreported.len() > UNREPORTED_MAX || self.bytes > UNREPORTED_BYTES_MAX {
             self.pop();
         }
@@ -210,7 +212,7 @@ impl Departures {
     }
 
     /// The events that are not reported, oldest first; none is left.
-    pub(super) fn take_unreported(&mut self) -> Vec<Box<WaitingEvent>> {
+    pub(super) fn take_unreported(&mut self) -> Vec<WaitingEvent> {
         self.bytes = 0;
         self.unreported.drain(..).map(|departed| departed.event).collect()
     }
@@ -226,7 +228,7 @@ impl Departures {
             return Err(BadReport);
         }
         // Datagrams may overtake each other, or come twice.
-        if report.number <= self.report {
+        if self.reported != Time::ZERO && report.number.wrapping_sub(self.report) as i8 <= 0 {
             return Ok(());
         }
         (self.report, self.reported) = (report.number, now);
@@ -273,11 +275,19 @@ impl Departures {
         }
     }
 
-    /// Records that a probe has come back, the last of that number in a row.
-    pub(super) fn record_echo(&mut self, now: Time, in_a_row: u32) {
+    /// Records that a probe has come back, the last of `in_a_row`, `excess_us` later than the least
+    /// round trip. `least_us`: the least time of a direction.
+    pub(super) fn record_echo(&mut self, now: Time, in_a_row: u32, excess_us: u32, least_us: u32) {
+        let is_slow = excess_us > SLOW_MIN_US.max(least_us / 2);
+        self.good_echoes = if is_slow { 0 } else { self.good_echoes + 1 };
         let echoes = if fault!(self, NoHysteresis) { 1 } else { GOOD_ECHOES };
+        let was_dark = self.dark_since.is_some();
         self.leave_dark(now, in_a_row >= echoes);
-        if now.since(self.reported) >= SLOW_KEPT {
+        if was_dark && self.dark_since.is_none() && is_slow {
+            // Either direction may be.
+            self.slow_us = Some(least_us + excess_us);
+        }
+        if now.since(self.reported) >= SLOW_KEPT && self.good_echoes >= echoes {
             (self.slow_us, self.loss) = (None, 0);
         }
     }
@@ -333,7 +343,8 @@ impl Departures {
         overdue.into_iter().chain(self.check.map(|check| check.until)).min()
     }
 
-    /// Gives all frames that are not reported, and the other end, their time anew: this broker was at a standstill.
+    /// Gives all frames that are not reported, and the other end, their time anew: this broker was
+    /// at a standstill.
     pub(super) fn excuse(&mut self, now: Time) {
         for departed in &mut self.unreported {
             departed.overdue_at = departed.overdue_at.max(now + departed.within);
@@ -391,7 +402,7 @@ mod tests {
     struct Flow {
         departures: Departures,
         millis: u64,
-        number: u32,
+        number: u8,
     }
 
     impl Flow {
@@ -411,7 +422,7 @@ mod tests {
                     && let Some(excess_us) = report(self.millis)
                 {
                     let behind = 4.min(self.departures.next - 1);
-                    self.number += 1;
+                    self.number = self.number.wrapping_add(1);
                     let highest = (self.departures.next - 1 - behind) as u16;
                     let report = LinkReport { number: self.number, highest, excess_us, missing: 0 };
                     self.departures.on_report(now, report, LEAST_US).expect("these frames were sent");
@@ -455,12 +466,18 @@ mod tests {
         let mut flow = Flow::new();
         flow.run(1_000, |_| Some(0));
         flow.run(2_000, |_| None);
-        flow.departures.record_echo(at(flow.millis + 1_500), GOOD_ECHOES - 1);
+        flow.departures.record_echo(at(flow.millis + 1_500), GOOD_ECHOES - 1, 0, LEAST_US);
         assert_eq!(flow.departures.condition(), LinkCondition::Dark);
-        flow.departures.record_echo(at(flow.millis + 500), GOOD_ECHOES);
+        flow.departures.record_echo(at(flow.millis + 500), GOOD_ECHOES, 0, LEAST_US);
         assert_eq!(flow.departures.condition(), LinkCondition::Dark, "too early");
-        flow.departures.record_echo(at(flow.millis + 1_500), GOOD_ECHOES);
-        assert_eq!(flow.departures.condition(), LinkCondition::Good);
+        flow.departures.record_echo(at(flow.millis + 1_500), GOOD_ECHOES, 80_000, LEAST_US);
+        assert_eq!(flow.departures.condition(), LinkCondition::Slow(100_000), "they come back, and late");
+        for (after, condition) in [(3_000, 100_000), (9_000, 100_000), (9_500, 100_000), (10_000, 0)] {
+            flow.departures.record_echo(at(flow.millis + after), GOOD_ECHOES, 1_000, LEAST_US);
+            let expected = if condition == 0 { LinkCondition::Good } else { LinkCondition::Slow(condition) };
+            assert_eq!(flow.departures.condition(), expected, "after {after} ms");
+            flow.departures.good_echoes -= u32::from(after == 3_000);
+        }
     }
 
     #[test]
@@ -562,7 +579,7 @@ mod tests {
             let missing = if number < 100 { 0 } else { 0b1001_0010 << 40 };
             let missing = if number > 300 { 0 } else { missing };
             let highest = (number - 1) as u16;
-            let report = LinkReport { number: number as u32, highest, excess_us: 0, missing };
+            let report = LinkReport { number: number as u8, highest, excess_us: 0, missing };
             departures.on_report(now, report, LEAST_US).expect("it was sent");
             if conditions.last() != Some(&departures.condition()) {
                 conditions.push(departures.condition());

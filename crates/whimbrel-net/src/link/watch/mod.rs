@@ -64,7 +64,10 @@ impl LinkWatch {
     /// Records that a probe has come back after that time.
     pub(crate) fn record_echo(&mut self, now: Time, round_trip: Duration, estimate: &Estimate) {
         self.arrivals.baseline.record_round_trip(now, round_trip);
-        self.departures.record_echo(now, estimate.echoes_in_a_row());
+        let least_us = self.least_us(estimate);
+        let excess_us = (round_trip.as_micros() as u64).saturating_sub(2 * u64::from(least_us));
+        let excess_us = u32::try_from(excess_us).unwrap_or(u32::MAX / 2);
+        self.departures.record_echo(now, estimate.echoes_in_a_row(), excess_us, least_us);
     }
 
     /// Records a stamped frame that has arrived. Returns the time that it took over the link, µs,
@@ -132,7 +135,7 @@ impl LinkWatch {
     }
 
     /// The events that are not reported, oldest first; none is left.
-    pub(crate) fn take_unreported(&mut self) -> Vec<Box<WaitingEvent>> {
+    pub(crate) fn take_unreported(&mut self) -> Vec<WaitingEvent> {
         self.departures.take_unreported()
     }
 

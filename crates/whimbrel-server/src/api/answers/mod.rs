@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use status::{Counters, Draining, History, Listeners, Lost, Peer, Reloaded, Sample, Status, WhoAmI};
 pub use subscription::{Position, Subscription};
 pub use system::{Said, System, Told};
-pub use topics::{TopicChanged, TopicProfile, TopicProfiles};
+pub use topics::{DeadlineDeliveries, LateCount, SlackCount, TopicChanged, TopicProfile, TopicProfiles};
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

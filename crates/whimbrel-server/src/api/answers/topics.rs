@@ -23,6 +23,44 @@ pub struct TopicProfile {
     pub importance: Option<u8>,
     /// How long events without an expiry of their own are delivered.
     pub expiry_ms: Option<u64>,
+    /// Whether deliveries at this broker were in time, since the profile is in effect here; missing
+    /// without a deadline, and where a profile was just made or removed.
+    #[serde(default)]
+    pub deliveries: Option<DeadlineDeliveries>,
+}
+
+/// Deliveries of topics with a deadline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeadlineDeliveries {
+    /// The share of deliveries that were in time, thousandths, rounded down; missing before the
+    /// first one.
+    pub in_time_permille: Option<u64>,
+    /// Deliveries in time by their slack, what was left until the deadline.
+    pub slack: Vec<SlackCount>,
+    /// Late deliveries by their causes.
+    pub late: Vec<LateCount>,
+    /// Late deliveries to clients that had been away, or subscribed later; they do not count.
+    pub late_after_absence: u64,
+}
+
+/// Deliveries with about the same slack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SlackCount {
+    /// The greatest slack, per cent of the deadline; greater than the one before.
+    pub up_to_percent: u64,
+    /// How many.
+    pub deliveries: u64,
+}
+
+/// Late deliveries of one cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LateCount {
+    /// `path`: the event was late when it came from another broker. `loss`: so it was, as it had
+    /// been lost and was asked for. `wait`: it waited at this broker, for the log, for an event
+    /// before it, or for its client.
+    pub cause: String,
+    /// How many.
+    pub deliveries: u64,
 }
 
 /// Profiles of topics, in the order in which they count.

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_event::{CheckpointToken, HostId, Packed, PubendId, Reliability, Time};
+use whimbrel_event::{CheckpointToken, HostId, Packed, PubendId, Reliability, StreamClass, Time};
 
 use super::client::{Keeper, UNAVAILABLE};
 use super::counts::Counts;
 use super::deed::Deed;
+use super::publisher::VOLATILE;
 use super::repeat::{Got, may_repeat};
 use super::trouble::{COPY, LINGER, Troubles};
 use super::web::Reach;
@@ -69,7 +70,7 @@ pub(super) struct Era {
     /// The greatest tick of each stream among events that were not repeated.
     first: BTreeMap<u64, u64>,
     /// The greatest number of each publisher, and its event.
-    numbers: BTreeMap<usize, (u64, usize)>,
+    numbers: BTreeMap<(usize, bool), (u64, usize)>,
     pub(super) is_answered: bool,
     pub(super) is_over: bool,
     /// Its session was lost with all brokers that had it; the client went on by itself.
@@ -458,7 +459,7 @@ impl Book {
         let Some(account) = self.accounts.get_mut(&client) else { return };
         let Some(era) = account.eras.last_mut() else { return };
         let of = &self.facts[fact];
-        let known = era.numbers.entry(of.publisher).or_insert((of.number, fact));
+        let known = era.numbers.entry((of.publisher, of.is_apart())).or_insert((of.number, fact));
         if of.number >= known.0 {
             *known = (of.number, fact);
             return;
@@ -496,5 +497,12 @@ impl Fact {
     /// Whether it was accepted only once, as far as is known.
     fn is_answered_once(&self) -> bool {
         self.names.len() == 1 && !self.is_marked
+    }
+
+    /// Whether it is in a stream of volatile events with a deadline: between these and others there
+    /// is no order.
+    fn is_apart(&self) -> bool {
+        let is_of_class = |name: &Name| PubendId(name.0).class() == StreamClass::Deadline;
+        self.message.topic == VOLATILE && self.names.keys().any(is_of_class)
     }
 }

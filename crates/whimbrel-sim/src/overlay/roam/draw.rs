@@ -11,7 +11,7 @@ use super::client::{Habit, Keeper, Life, Role};
 use super::publisher::{Trade, VOLATILE};
 use super::world::{Fault, World};
 use crate::overlay::client::Wish;
-use crate::overlay::draw::{links, tiny};
+use crate::overlay::draw::{deadline, drift, links, tiny};
 use crate::random::Random;
 use crate::rig::START;
 
@@ -109,9 +109,14 @@ pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
     if random.chance(250) && wander != Wander::Home {
         world.net.cache = Some(tiny(&mut random));
     }
+    let mut timed = random.clone().fork().fork();
+    world.net.deadline = deadline(&mut timed);
+    let drifts = timed.chance(500);
     for _ in 0..count {
         let ahead = if random.chance(300) { random.below(2_000_000_000) as i64 } else { 0 };
         world.add_machine(ahead);
+        let node = world.net.nodes.len() - 1;
+        world.net.nodes[node].ppm = if drifts { drift(&mut timed) } else { 0 };
     }
     links(&mut world.net, &mut random, count);
     let moves = *random.pick(&[400, 1_000, 3_000]);
