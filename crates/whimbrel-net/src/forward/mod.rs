@@ -339,8 +339,8 @@ impl Carrier<'_> {
             let end = end_of(nodes, at);
             let part = &nodes[at..end];
             at = end;
-            let is_taken = !avoided.contains(&part[0].port);
-            let Some(link) = self.peers.behind(part[0].port).filter(|_| is_taken) else {
+            let is_avoided = !avoided.is_empty() && avoided.contains(&part[0].port);
+            let Some(link) = self.peers.behind(part[0].port).filter(|_| !is_avoided) else {
                 let below = part.iter().filter_map(|node| node.destination);
                 broken.push((part[0].port, below.map(|number| dests[usize::from(number)]).collect()));
                 continue;
