@@ -200,8 +200,8 @@ impl Message {
         self.own_properties().iter().any(|(name, _)| name == MAYBE_REPEAT)
     }
 
-    /// By how much the event is past its deadline, if the broker says so: it was late, or the client
-    /// was away.
+    /// By how much the event is past its deadline, if the broker says so: it was late, or the
+    /// client was away.
     pub fn late_by(&self) -> Option<Duration> {
         let (_, millis) = self.own_properties().iter().find(|(name, _)| name == LATE)?;
         millis.parse().ok().map(Duration::from_millis)

@@ -122,7 +122,7 @@ impl Broker {
             overlay.net.announce_soon(now);
             self.announce_ended();
             // Cursors with positions in its streams are most likely to return here.
-            let name: Box<str> = self.own_name().unwrap_or_default().into();
+            let name: Box<str> = self.overlay.net.name().into();
             self.add_previous(&ended, &name);
             self.end_host(now, ended, false, out);
         }

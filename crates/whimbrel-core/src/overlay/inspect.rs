@@ -157,11 +157,6 @@ impl Broker {
         self.overlay.is_open().then(|| self.overlay.roam_gauges())
     }
 
-    /// The name by which other brokers know this one, if there is an overlay.
-    pub fn own_name(&self) -> Option<&str> {
-        self.overlay.is_open().then(|| self.overlay.net.name())
-    }
-
     /// Whether this broker knows the host, now or in the past; true of its own host.
     pub fn has_heard_of(&self, host: HostId) -> bool {
         self.streams.knows(host.pubend(0)) || self.streams.has_ended(host)

@@ -62,13 +62,7 @@ impl Broker {
             return;
         }
         let settings = self.router.settings_of(event.topic);
-        let applied;
-        let event = if settings.changes_nothing() {
-            event
-        } else {
-            applied = settings.apply(now, event);
-            &applied
-        };
+        let event = &settings.apply(now, event);
         let publish = &Publish { event, ..*publish };
         let (qos, from) = (event.qos, self.sessions.of(link));
         let kind = self.streams.deadlines.kind_of(now, &settings, event.reliability);

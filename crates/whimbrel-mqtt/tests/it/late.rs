@@ -1,5 +1,5 @@
-//! Deliveries of topics with a deadline: a subscriber is told that an event is late, and an operator
-//! how many are in time.
+//! Deliveries of topics with a deadline: a subscriber is told that an event is late, and an
+//! operator how many are in time.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

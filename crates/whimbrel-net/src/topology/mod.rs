@@ -285,8 +285,8 @@ impl Topology {
         self.entries.keys().copied()
     }
 
-    /// The links of a broker as they are now, changes since its link state included, in the order of
-    /// the neighbours' hosts.
+    /// The links of a broker as they are now, changes since its link state included, in the order
+    /// of the neighbours' hosts.
     pub fn neighbours(&self, host: HostId) -> impl Iterator<Item = Neighbour> + '_ {
         self.entries.get(&host).into_iter().flat_map(KnownBroker::neighbours)
     }

@@ -8,9 +8,10 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
 use super::client::{Class, Client, Role, Trade};
+use super::clock::AHEAD_MAX;
 use super::line::Edge;
 use super::logs::Log;
-use super::net::{AHEAD_MAX, Fabric};
+use super::net::Fabric;
 use super::world::{Fault, World};
 use crate::random::Random;
 use crate::rig::START;
@@ -77,7 +78,7 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
         let ahead = if is_apart { ahead(&mut random) } else { 0 };
         let log = (has_disks && drawn.chance(550)).then(|| log(&mut drawn));
         let node = world.add_machine(ahead, log);
-        world.net.nodes[node].ppm = if drifts { drift(&mut timed) } else { 0 };
+        world.net.nodes[node].clock.ppm = if drifts { drift(&mut timed) } else { 0 };
     }
     links(&mut world.net, &mut random, count);
     let changes = random.chance(700);
@@ -276,7 +277,7 @@ pub(super) fn heal(world: &mut World<'_>) {
         world.happen(Fault::Heal(edge));
     }
     for node in 0..world.net.nodes.len() {
-        let ahead = world.net.nodes[node].ahead;
+        let ahead = world.net.nodes[node].clock.ahead;
         world.happen(Fault::Start(node, ahead));
     }
 }

@@ -39,8 +39,15 @@ enum State {
     Between,
 }
 
+/// A broker without a disk, whose topics have this deadline, if there is one.
+pub(super) fn diskless(config: Config, seed: u64, now: Time, deadline: Option<Duration>) -> MqttBroker {
+    let mut broker = MqttBroker::new(config, seed, now);
+    broker.set_profiles(with_deadline(Vec::new(), deadline));
+    broker
+}
+
 /// Profiles by which all topics have a deadline, if there is one.
-pub(super) fn with_deadline(mut profiles: Vec<Profile>, deadline: Option<Duration>) -> Vec<Profile> {
+fn with_deadline(mut profiles: Vec<Profile>, deadline: Option<Duration>) -> Vec<Profile> {
     if deadline.is_some() {
         if profiles.iter().all(|profile| &*profile.filter != "#") {
             profiles.push(Profile { filter: "#".into(), ..Profile::default() });

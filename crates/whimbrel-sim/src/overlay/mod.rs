@@ -4,6 +4,7 @@
 
 mod book;
 mod client;
+mod clock;
 mod cuts;
 mod deed;
 mod dial;
@@ -29,8 +30,9 @@ use whimbrel_mqtt::MqttBroker;
 
 pub use book::{ARRIVE_MAX, Counts, Rule, Violation};
 pub use client::Class;
+pub use clock::AHEAD_MAX;
 pub use draw::Size;
-pub use net::{AHEAD_MAX, Traffic};
+pub use net::Traffic;
 
 use crate::digests::Digests;
 use crate::rig::START;

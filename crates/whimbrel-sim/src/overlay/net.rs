@@ -13,15 +13,15 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 
 use super::book::Process;
+use super::clock::MachineClock;
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
-use super::logs::{Log, Prepare, with_deadline};
+use super::logs::{Log, Prepare, diskless};
 use super::still::{Source, Still};
 use crate::digests::Digests;
 use crate::disk::Logged;
 use crate::plain_ways;
 use crate::random::Random;
-use crate::rig::START;
 use crate::trunk::{Event, Side};
 
 /// How many things may happen at one moment before the world counts as stuck.
@@ -30,19 +30,13 @@ const AT_ONCE_MAX: u32 = 200_000;
 /// A broker is told of its unsent bytes again when they have fallen by this many.
 const ROOM_STEP: usize = 16 << 10;
 
-/// The greatest difference between a broker's clock and the world's, either way.
-pub const AHEAD_MAX: Duration = Duration::from_secs(5 * 365 * 24 * 3600);
-
 /// A machine, with or without a running broker.
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) broker: Option<MqttBroker>,
     /// The number of its process, from 1.
     pub(super) life: u32,
-    /// How far its clock is ahead of the world's, nanoseconds.
-    pub(super) ahead: i64,
-    /// By how much it is faster than the world's, parts per million.
-    pub(super) ppm: i64,
+    pub(super) clock: MachineClock,
     /// By connection: the client that has it.
     conns: Vec<Option<usize>>,
     /// By link: the line, and this broker's side of it.
@@ -60,19 +54,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn clock(&self, now: Time) -> Time {
-        let drift = now.ahead_of(START) / 1_000_000 * self.ppm;
-        Time::from_nanos(now.as_nanos().saturating_add_signed(self.ahead + drift))
-    }
-
-    /// The first moment at which its clock shows this one.
-    fn world(&self, clock: Time) -> Time {
-        let steady = Time::from_nanos(clock.as_nanos().saturating_add_signed(-self.ahead));
-        let mut found = steady.by_clock_ahead(-(steady.ahead_of(START) / (1_000_000 + self.ppm) * self.ppm));
-        // The division leaves less than a microsecond.
-        while self.clock(found) < clock {
-            found = found.by_clock_ahead(100);
-        }
-        found
+        self.clock.at(now)
     }
 }
 
@@ -179,8 +161,7 @@ impl Fabric {
             name,
             broker: None,
             life: 0,
-            ahead,
-            ppm: 0,
+            clock: MachineClock { ahead, ppm: 0 },
             conns,
             peers,
             log: None,
@@ -208,11 +189,7 @@ impl Fabric {
         let deadline = self.deadline;
         let mut broker = match &mut self.nodes[node].log {
             Some(log) => log.with_deadline(deadline).open(config, (seed, now), &self.prepare),
-            None => {
-                let mut broker = MqttBroker::new(config, seed, now);
-                broker.set_profiles(with_deadline(Vec::new(), deadline));
-                broker
-            }
+            None => diskless(config, seed, now, deadline),
         };
         broker = plain_ways::set_up(broker);
         change(&mut broker);
@@ -429,7 +406,7 @@ impl Fabric {
 
     pub(super) fn plan_node(&mut self, node: usize) {
         let known = &self.nodes[node];
-        let at = known.broker.as_ref().and_then(|broker| broker.next_deadline()).map(|(at, _)| known.world(at));
+        let at = known.broker.as_ref().and_then(|broker| broker.next_deadline()).map(|(at, _)| known.clock.world(at));
         self.plan(Item::Node(node), at);
     }
 

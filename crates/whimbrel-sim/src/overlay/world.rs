@@ -265,7 +265,7 @@ impl<'a> World<'a> {
             Fault::Start(node, ahead) => {
                 if !self.net.is_up(node) {
                     if self.net.nodes[node].log.is_none() {
-                        self.net.nodes[node].ahead = ahead;
+                        self.net.nodes[node].clock.ahead = ahead;
                     }
                     self.net.start(node, self.config.clone(), &self.starter);
                     // The witness connects before all other clients.

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use mqtt_protocol_core::mqtt::packet::Qos;
-use whimbrel_event::{CheckpointToken, HostId, Packed, PubendId, Reliability, StreamClass, Time};
+use whimbrel_event::{CheckpointToken, HostId, Packed, PubendId, Reliability, Time};
 
 use super::client::{Keeper, UNAVAILABLE};
 use super::counts::Counts;
 use super::deed::Deed;
-use super::publisher::VOLATILE;
+use super::fact::Fact;
 use super::repeat::{Got, may_repeat};
 use super::trouble::{COPY, LINGER, Troubles};
 use super::web::Reach;
@@ -32,24 +32,6 @@ const HELD_MAX: Duration = Duration::from_millis(4_500);
 const VIOLATIONS_MAX: usize = 20;
 /// An event's name: its stream and tick.
 pub(super) type Name = (u64, u64);
-
-pub(super) struct Fact {
-    pub(super) key: String,
-    pub(super) message: Message,
-    pub(super) publisher: usize,
-    pub(super) number: u64,
-    pub(super) sent: Vec<(Time, Process)>,
-    /// Since when its publisher was connected.
-    pub(super) since: Time,
-    /// The clocks of the brokers in `sent` at those times.
-    pub(super) clocks: Vec<Time>,
-    pub(super) answered: Option<(Time, Process)>,
-    /// The names under which it was seen, each with its process if that is known.
-    pub(super) names: BTreeMap<Name, Option<Process>>,
-    pub(super) is_marked: bool,
-    /// Where it was written: machine, the number of its disk, index of the pubend, tick.
-    pub(super) written: BTreeSet<(usize, u32, u8, u64)>,
-}
 
 /// A subscription from its SUBSCRIBE on, until it is begun anew.
 #[derive(Default)]
@@ -490,19 +472,5 @@ impl Book {
             let what = format!("{} gets {} after {}", account.name, of.key, other.key);
             self.breaks(Rule::Order, what);
         }
-    }
-}
-
-impl Fact {
-    /// Whether it was accepted only once, as far as is known.
-    fn is_answered_once(&self) -> bool {
-        self.names.len() == 1 && !self.is_marked
-    }
-
-    /// Whether it is in a stream of volatile events with a deadline: between these and others there
-    /// is no order.
-    fn is_apart(&self) -> bool {
-        let is_of_class = |name: &Name| PubendId(name.0).class() == StreamClass::Deadline;
-        self.message.topic == VOLATILE && self.names.keys().any(is_of_class)
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
         let ahead = if random.chance(300) { random.below(2_000_000_000) as i64 } else { 0 };
         world.add_machine(ahead);
         let node = world.net.nodes.len() - 1;
-        world.net.nodes[node].ppm = if drifts { drift(&mut timed) } else { 0 };
+        world.net.nodes[node].clock.ppm = if drifts { drift(&mut timed) } else { 0 };
     }
     links(&mut world.net, &mut random, count);
     let moves = *random.pick(&[400, 1_000, 3_000]);

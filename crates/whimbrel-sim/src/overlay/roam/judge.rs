@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use whimbrel_event::{PubendId, Time};
 
-use super::book::{Book, Era, Fact, Name};
+use super::book::{Book, Era, Name};
+use super::fact::Fact;
 use super::publisher::VOLATILE;
 use super::trouble::{LINGER, Troubles};
 use super::web::TOLD;

@@ -7,6 +7,7 @@ mod client;
 mod counts;
 mod deed;
 mod draw;
+mod fact;
 mod judge;
 mod publisher;
 mod repeat;

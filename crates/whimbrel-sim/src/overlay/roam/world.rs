@@ -317,7 +317,7 @@ impl<'a> World<'a> {
             self.net.nodes[node].log = Some(log);
             self.book.troubles.losses.push((now, node));
         }
-        self.net.nodes[node].ahead += step;
+        self.net.nodes[node].clock.ahead += step;
         self.net.start(node, self.config.clone(), &self.starter);
         self.note_begun(node);
         self.book.troubles.begins.insert((node, self.net.nodes[node].life), now);
