@@ -53,6 +53,9 @@ impl Net {
         let Some(body) = cutter.next(&mut chunk)? else { return Err(Invalid::Truncated) };
         match Frame::decode(body)? {
             Frame::Probe(Probe { sequence, sent }) => {
+                if let Some(peer) = self.peers.get_mut(link) {
+                    peer.watch.record_probe(now, Time::from_nanos(sent));
+                }
                 let mut echo = Vec::with_capacity(16);
                 Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us: 0 }).encode(&mut echo);
                 self.carrier(now).write(link, Channel::Datagram, &echo, out);

@@ -246,6 +246,19 @@ fn ages_are_right_within_milliseconds_for_ten_minutes_and_when_a_direction_becom
 }
 
 #[test]
+fn the_first_events_of_a_link_that_is_slow_have_the_right_age() {
+    let mut world = Watched::good();
+    world.fabric.run(SECOND * 30);
+    world.fabric.trouble(0, 0, slower(300));
+    world.flow(&[0], MILLI * 50);
+    world.fabric.run(SECOND);
+    let ages: Vec<u64> = world.fabric.node(1).told.delivered.iter().map(|delivered| delivered.age_us).collect();
+    assert_eq!(ages.len(), 5);
+    let off = world.age_off_us(1);
+    assert!(off <= 3_000, "{off} µs off the truth, {ages:?}");
+}
+
+#[test]
 fn noise_of_a_fifth_changes_no_condition() {
     let mut world = Watched::good();
     let mut random = 7;

@@ -26,6 +26,11 @@ pub use departures::{LinkCondition, UNREPORTED_BYTES_MAX, UNREPORTED_MAX};
 /// The least time between two floods of changes of one end of a link.
 pub const FLASH_EVERY: Duration = Duration::from_millis(250);
 
+/// A moment as stamps have it: microseconds modulo 2^32.
+fn micros_of(at: Time) -> u32 {
+    (at.as_nanos() / 1_000) as u32
+}
+
 /// The round trip that is not exceeded often; `None` before the first echo.
 fn round_trip(estimate: &Estimate) -> Option<Duration> {
     let delay_us = u64::from(estimate.delay_us()?);
@@ -70,6 +75,12 @@ impl LinkWatch {
         self.departures.record_echo(now, estimate.echoes_in_a_row(), excess_us, least_us);
     }
 
+    /// Records a probe of the other end, sent at that moment of its clock: events that are the first
+    /// ones of a deadline have a least time to be compared with.
+    pub(crate) fn record_probe(&mut self, now: Time, sent: Time) {
+        self.arrivals.baseline.record_arrival(now, micros_of(sent));
+    }
+
     /// Records a stamped frame that has arrived. Returns the time that it took over the link, µs,
     /// and the time within which it is to be reported.
     pub(crate) fn record_arrival(&mut self, now: Time, stamp: LinkStamp, estimate: &Estimate) -> (u64, Duration) {
@@ -92,7 +103,7 @@ impl LinkWatch {
         estimate: &Estimate,
     ) -> (LinkStamp, Time) {
         let (sequence, overdue_at) = self.departures.record(now, event, deadline_ms, round_trip(estimate));
-        let departed_us = (now.as_nanos() / 1_000) as u32;
+        let departed_us = micros_of(now);
         (LinkStamp { sequence, departed_us, deadline_ms }, overdue_at)
     }
 
