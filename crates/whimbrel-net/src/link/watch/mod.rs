@@ -75,8 +75,8 @@ impl LinkWatch {
         self.departures.record_echo(now, estimate.echoes_in_a_row(), excess_us, least_us);
     }
 
-    /// Records a probe of the other end, sent at that moment of its clock: events that are the first
-    /// ones of a deadline have a least time to be compared with.
+    /// Records a probe of the other end, sent at that moment of its clock: the first events of a
+    /// deadline have a least time to be compared with.
     pub(crate) fn record_probe(&mut self, now: Time, sent: Time) {
         self.arrivals.baseline.record_arrival(now, micros_of(sent));
     }
