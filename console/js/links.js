@@ -37,6 +37,17 @@ function gain(before, now) {
   return ((now.bytes - before.bytes) * 1000) / (now.at - before.at);
 }
 
+// What ends find of a link, from good to bad.
+const CONDITIONS = ["good", "slow", "lossy", "dark"];
+const DARK_PERMILLE = 1000;
+
+/** The worst condition that its ends tell of a link; a loss of everything is told to all. */
+function condition(told, loss) {
+  if (loss >= DARK_PERMILLE) return "dark";
+  const known = told.map((end) => CONDITIONS.indexOf(end.condition)).filter((at) => at >= 0);
+  return known.length > 0 ? CONDITIONS[Math.max(...known)] : null;
+}
+
 const most = (values) => {
   const known = values.filter((value) => value !== null && value !== undefined);
   return known.length > 0 ? Math.max(...known) : null;
@@ -61,6 +72,7 @@ export function links(topology, ends) {
       a, b,
       delay: most(delays),
       loss: most(losses) ?? 0,
+      condition: condition(told, most(losses) ?? 0),
       load: most(told.map((end) => end.load)),
       events: most(told.map((end) => end.events_in + end.events_out)),
       heldBack: told.length > 0 ? told.reduce((sum, end) => sum + end.events_held_back, 0) : null,

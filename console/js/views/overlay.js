@@ -22,7 +22,7 @@ const width = (load) => (load ? Math.min(9, 1.5 + Math.log10(1 + load / 200) * 1
 function legend() {
   const words = ["under 2 ms", "2 – 20 ms", "20 – 80 ms", "above 80 ms"];
   return el("ul", { class: "legend" }, ...words.map((label, at) => el("li", {}, el("i", { class: `swatch delay-${at}` }), label)),
-    el("li", {}, el("i", { class: "swatch dashed" }), "loses 1 % or more"), el("li", { class: "quiet" }, "width: bytes per second"));
+    el("li", {}, el("i", { class: "swatch dashed" }), "loses 1 % or more"), el("li", {}, el("i", { class: "swatch dotted" }), "dark: nothing arrives"), el("li", { class: "quiet" }, "width: bytes per second"));
 }
 
 /** The picture. */
@@ -60,13 +60,13 @@ class Graph {
     const [[x1, y1], [x2, y2]] = [this.#places.get(pair.a), this.#places.get(pair.b)];
     const isOn = path.some((name, at) => at > 0 && [pair.a, pair.b].includes(name) && [pair.a, pair.b].includes(path[at - 1]));
     const line = (className, thick) => svg("line", { x1, y1, x2, y2, class: className, "stroke-width": thick });
-    return svg("g", {}, isOn && line("way", width(pair.load) + 8), line(`edge delay-${step(pair.delay)}${pair.loss >= LOSSY ? " lossy" : ""}`, width(pair.load)));
+    return svg("g", {}, isOn && line("way", width(pair.load) + 8), line(`edge delay-${step(pair.delay)}${pair.loss >= LOSSY ? " lossy" : ""}${isBad(pair) ? ` ${pair.condition}` : ""}`, width(pair.load)));
   }
 
   #label(pair, room) {
     const [[x1, y1], [x2, y2]] = [this.#places.get(pair.a), this.#places.get(pair.b)];
     const short = room < 500 || pair.load === null;
-    const words = [delay(pair.delay), pair.loss > 0 && permille(pair.loss), !short && `${bytes(pair.load)}/s`].filter(Boolean).join(" · ");
+    const words = [isBad(pair) && pair.condition, delay(pair.delay), pair.loss > 0 && pair.condition !== "dark" && permille(pair.loss), !short && `${bytes(pair.load)}/s`].filter(Boolean).join(" · ");
     return svg("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4, class: "edge-label" }, words);
   }
 
@@ -90,6 +90,9 @@ class Graph {
     svg("text", { x, y: y - 26, class: "name" }, broker.name), svg("text", { x, y: y + 36, class: "load" }, words));
   }
 }
+
+/** Whether events with a deadline find a link slow, lossy or dark. */
+const isBad = (pair) => pair.condition !== null && pair.condition !== "good";
 
 function brokersTable(app) {
   const load = (field) => ({ value: (row) => app.rates.of(row.name)?.[field], show: (row) => rate(app.rates.of(row.name)?.[field]) });
@@ -119,6 +122,7 @@ function linksTable() {
       { title: "Link", first: true, value: (row) => row.a, show: (row) => `${row.a} – ${row.b}` },
       { title: "Delay", numeric: true, value: (row) => row.delay, show: (row) => delay(row.delay) },
       { title: "Loss", numeric: true, value: (row) => row.loss, show: (row) => permille(row.loss) },
+      { title: "State", value: (row) => row.condition, show: (row) => (row.condition ? el("span", { class: `pill ${isBad(row) ? "bad" : "good"}` }, row.condition) : NONE) },
       { title: "Load", numeric: true, value: (row) => row.load, show: (row) => (row.load === null ? NONE : `${bytes(row.load)}/s`) },
       { title: "Events", numeric: true, value: (row) => row.events, show: (row) => count(row.events) },
       { title: "Held back", numeric: true, value: (row) => row.heldBack, show: (row) => el("span", { class: row.heldBack > 0 ? "late" : "" }, count(row.heldBack)) },
