@@ -62,14 +62,15 @@ impl Broker {
             return;
         }
         let settings = self.router.settings_of(event.topic);
-        let event = &settings.apply(now, event);
+        let applied = (!settings.changes_nothing()).then(|| settings.apply(now, event));
+        let event = applied.as_ref().unwrap_or(event);
         let publish = &Publish { event, ..*publish };
         let (qos, from) = (event.qos, self.sessions.of(link));
         let kind = self.streams.deadlines.kind_of(now, &settings, event.reliability);
         let excess = settings.rate.map_or(Duration::ZERO, |rate| self.rates.count(now, event, rate));
         let in_line = self.sessions.get(from).in_line();
-        let is_taken = hold_back(publish, excess, in_line, &mut self.sessions.stats, out);
-        if !is_taken || self.keep_early(now, from, publish, out) {
+        let stats = &mut self.sessions.stats;
+        if !hold_back(publish, excess, in_line, stats, out) || self.keep_early(now, from, publish, out) {
             return;
         }
         let whom = self.sessions.whom(link);
@@ -87,8 +88,7 @@ impl Broker {
                 let place = session.memory.roam.as_deref().filter(|_| kind.is_reliable());
                 let headers = Headers { retain, ..said_of(place, &after, event, number.is_some()) };
                 let event = EventRef { publisher: session.publisher, headers, ..*event };
-                let is_answered_later = qos != Qos::AtMostOnce && !fault!(self, AnswersBeforeCommit);
-                let answer = is_answered_later.then_some((whom, tag));
+                let answer = (qos != Qos::AtMostOnce && !fault!(self, AnswersBeforeCommit)).then_some((whom, tag));
                 let binding = session.binding;
                 let from = EventOrigin::Publish(from);
                 self.accept(now, &Incoming { event: &event, binding, kind, answer, from, number }, out)

@@ -91,9 +91,6 @@ impl TopicSettings {
     /// nothing more.
     pub(crate) fn apply<'a>(&self, now: Time, event: &EventRef<'a>) -> EventRef<'a> {
         let mut event = *event;
-        if self.changes_nothing() {
-            return event;
-        }
         event.reliability = self.reliability.unwrap_or(event.reliability);
         event.deadline_ms = event.deadline_ms.or(self.deadline_ms);
         event.expires = event.expires.or_else(|| self.expiry.map(|expiry| now.after(expiry)));
