@@ -13,7 +13,7 @@ use tokio::time::{interval, timeout};
 /// Everything is cached at every broker, so that a roamer finds it anywhere, and what a test floods
 /// the broker with does not take the room.
 const SETTINGS: &str = "[buffer]\nsubscribe = [\"load/#\"]\n[overlay]\nlinks = 0\n\
-    [log]\nlevel = \"debug\"\n[[partition]]\nfilter = \"flood\"\ncapacity = \"1 MB\"\n";
+    [log]\nlevel = \"debug\"\n[[topic]]\nfilter = \"alarm/#\"\ndeadline = \"200 ms\"\n[[partition]]\nfilter = \"flood\"\ncapacity = \"1 MB\"\n";
 
 /// What must come comes by then.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -5,6 +5,7 @@
 mod book;
 mod broker;
 mod cuts;
+mod dark;
 mod hostile;
 mod judge;
 mod judge_test;

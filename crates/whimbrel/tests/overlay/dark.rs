@@ -1,0 +1,118 @@
+//! Events with a deadline between real brokers, over a direct link that fails or becomes slow
+//! without a word, and another way.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use whimbrel_client::{Client, Event, Events, Options, Publish, QoS, Subscription};
+use whimbrel_sim::wan::WanProfile;
+
+use crate::world::World;
+
+/// Between two events.
+const PACE: Duration = Duration::from_millis(10);
+
+/// A link is silent for two seconds before probes alone find it dead: a shorter pause was a
+/// reaction to the events' own reports.
+const PAUSE_MAX: Duration = Duration::from_millis(1_500);
+
+/// How long the link is in trouble: longer than brokers need without such reports.
+const TROUBLE: Duration = Duration::from_secs(4);
+
+/// What has to happen does within this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The index of the first stream of the deadline class.
+const FIRST_OF_CLASS: u8 = 8;
+
+const LINK: WanProfile = WanProfile { delay: Duration::from_millis(4), ..WanProfile::PERFECT };
+const SLOW: WanProfile = WanProfile { delay: Duration::from_millis(700), ..WanProfile::PERFECT };
+
+/// A publisher at broker 0 and a subscriber at broker 2.
+struct AlarmFlow {
+    publisher: Client,
+    subscriber: Events,
+    sent: u32,
+    /// The numbers that have arrived, each with its time.
+    arrived: Vec<(u32, Instant)>,
+    /// Events have arrived in a stream of the deadline class.
+    is_watched: bool,
+    /// Keeps the subscriber's connection.
+    _client: Client,
+}
+
+impl AlarmFlow {
+    async fn start(world: &World) -> AlarmFlow {
+        let connect = |site: usize| Client::connect(Options::new(world.brokers[site].url()));
+        let (publisher, _) = connect(0).await.expect("broker 0 takes clients");
+        let (client, subscriber) = connect(2).await.expect("broker 2 takes clients");
+        let mut subscriber = subscriber;
+        let subscription = Subscription::to("alarm/#").qos(QoS::AtLeastOnce).notices();
+        subscriber.during(client.subscribe_to(&subscription)).await.expect("it is granted");
+        AlarmFlow { publisher, subscriber, sent: 0, arrived: Vec::new(), is_watched: false, _client: client }
+    }
+
+    /// Publishes at a steady pace, and takes what arrives, until a condition holds.
+    async fn run(&mut self, is_over: impl Fn(&AlarmFlow) -> bool) {
+        let mut pace = interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !is_over(self) {
+            tokio::select! {
+                _ = pace.tick() => {
+                    self.sent += 1;
+                    let publish = Publish::new("alarm/1", self.sent.to_string()).qos(QoS::AtLeastOnce);
+                    self.publisher.send(publish).await.expect("its broker lives");
+                }
+                event = self.subscriber.next() => self.take(event),
+            }
+        }
+    }
+
+    fn take(&mut self, event: Option<Event>) {
+        let Some(Event::Message(message)) = event else { panic!("the subscriber's broker lives") };
+        let Some(id) = message.id() else { return };
+        let number = std::str::from_utf8(&message.payload).ok().and_then(|text| text.parse().ok());
+        self.arrived.push((number.expect("a number"), Instant::now()));
+        self.is_watched |= id.pubend.index() >= FIRST_OF_CLASS;
+    }
+
+    /// Waits for what is on its way, and checks that all has arrived once and in order.
+    async fn finish(mut self) -> Vec<(u32, Instant)> {
+        while self.arrived.last().is_none_or(|(number, _)| *number < self.sent) {
+            let event = timeout(PATIENCE, self.subscriber.next()).await.expect("the last event arrives");
+            self.take(event);
+        }
+        let numbers: Vec<u32> = self.arrived.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (1..=self.sent).collect::<Vec<_>>());
+        self.arrived
+    }
+}
+
+/// Lets a link between brokers 0 and 2 get into trouble while events flow. Returns the longest
+/// pause between two arrivals from then on.
+async fn longest_pause(seed: u64, trouble: impl Fn(&World)) -> Duration {
+    let world = World::start(3, &[(0, 1), (1, 2), (0, 2)], LINK, seed).await;
+    let mut flow = AlarmFlow::start(&world).await;
+    timeout(PATIENCE, flow.run(|flow| flow.is_watched)).await.expect("streams with a deadline are used");
+    let warm = Instant::now();
+    flow.run(|_| warm.elapsed() > Duration::from_secs(1)).await;
+    trouble(&world);
+    let began = Instant::now();
+    flow.run(|_| began.elapsed() > TROUBLE).await;
+    let arrived = flow.finish().await;
+    let times: Vec<Instant> = arrived.iter().map(|(_, at)| *at).filter(|at| *at >= began).collect();
+    let pauses = times.windows(2).map(|pair| pair[1] - pair[0]);
+    pauses.max().expect("events have arrived")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_with_a_deadline_go_round_a_link_that_loses_everything() {
+    let pause = longest_pause(21, |world| world.relay(0, 2).cut()).await;
+    assert!(pause < PAUSE_MAX, "nothing has arrived for {pause:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_with_a_deadline_go_round_a_link_that_has_become_slow() {
+    let pause = longest_pause(22, |world| world.relay(0, 2).set_profile(SLOW, SLOW)).await;
+    assert!(pause < Duration::from_millis(650), "nothing has arrived for {pause:?}, as long as the link takes");
+}
