@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use whimbrel_client::{Client, Event, Events, Options, Publish, QoS, Subscription};
+use whimbrel_client::{Client, Event, Events, Options, Publish, QoS, Receipt, Subscription};
 use whimbrel_sim::wan::WanProfile;
 
 use crate::world::World;
@@ -35,6 +35,8 @@ struct AlarmFlow {
     sent: u32,
     /// The numbers that have arrived, each with its time.
     arrived: Vec<(u32, Instant)>,
+    /// Of what was sent.
+    receipts: Vec<Receipt>,
     /// Events have arrived in a stream of the deadline class.
     is_watched: bool,
     /// Keeps the subscriber's connection.
@@ -49,7 +51,15 @@ impl AlarmFlow {
         let mut subscriber = subscriber;
         let subscription = Subscription::to("alarm/#").qos(QoS::AtLeastOnce).notices();
         subscriber.during(client.subscribe_to(&subscription)).await.expect("it is granted");
-        AlarmFlow { publisher, subscriber, sent: 0, arrived: Vec::new(), is_watched: false, _client: client }
+        AlarmFlow {
+            publisher,
+            subscriber,
+            sent: 0,
+            arrived: Vec::new(),
+            receipts: Vec::new(),
+            is_watched: false,
+            _client: client,
+        }
     }
 
     /// Publishes at a steady pace, and takes what arrives, until a condition holds.
@@ -61,7 +71,7 @@ impl AlarmFlow {
                 _ = pace.tick() => {
                     self.sent += 1;
                     let publish = Publish::new("alarm/1", self.sent.to_string()).qos(QoS::AtLeastOnce);
-                    self.publisher.send(publish).await.expect("its broker lives");
+                    self.receipts.push(self.publisher.send(publish).await.expect("its broker lives"));
                 }
                 event = self.subscriber.next() => self.take(event),
             }
@@ -81,6 +91,9 @@ impl AlarmFlow {
         while self.arrived.last().is_none_or(|(number, _)| *number < self.sent) {
             let event = timeout(PATIENCE, self.subscriber.next()).await.expect("the last event arrives");
             self.take(event);
+        }
+        for mut receipt in self.receipts {
+            receipt.acknowledged().await.expect("it is accepted");
         }
         let numbers: Vec<u32> = self.arrived.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, (1..=self.sent).collect::<Vec<_>>());
