@@ -29,7 +29,7 @@ pub struct Account {
     pub brokers: (u64, u64),
     /// Number of known brokers whose configurations have other topic profiles than this one's.
     pub differing_profiles: u64,
-    /// The filters of profiles with a deadline, the first [`PUNCTUALITIES_MAX`] of whose topics
+    /// The filters of profiles with a deadline, the first 64 of whose topics
     /// something was delivered, and whether it was in time.
     pub punctualities: Vec<(String, Punctuality)>,
     /// The clients with most gaps, and their number of gaps.
