@@ -135,7 +135,7 @@ fn a_token_of_one_host_is_short() {
 fn the_largest_token_fits_a_string_of_mqtt() {
     let mut token = CheckpointToken::new(Deployment(u32::MAX), Tick(1 << 63));
     for number in 0..CheckpointToken::HOSTS_MAX as u64 {
-        token.cover(host(number), 4, 12).unwrap();
+        token.cover(host(number), 4, 12).expect("there is room");
     }
     for pubend in token.pubends().map(|(pubend, _)| pubend).collect::<Vec<_>>() {
         token.set(pubend, Tick(0));

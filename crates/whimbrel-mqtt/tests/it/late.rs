@@ -8,6 +8,8 @@ use whimbrel_core::{LateCause, ListedProfile, Profile, Punctuality};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin, Output};
 
+use crate::packets::{packet, text};
+
 const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 const DEADLINE: Duration = Duration::from_millis(50);
 const MILLI: Duration = Duration::from_millis(1);
@@ -38,15 +40,6 @@ struct World {
     broker: MqttBroker,
     sent: Sent,
     now: Time,
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
-}
-
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
-    assert!(body.len() < 128, "one byte of length is enough");
-    [&[first, body.len() as u8], body].concat()
 }
 
 impl World {

@@ -10,6 +10,8 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::codec::frame;
 use whimbrel_mqtt::{ANSWERS_WITHIN, Config, ConnId, Input, MqttBroker, Origin, Output, Reason};
 
+use crate::packets::{packet, text};
+
 const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 const LONG: Duration = Duration::from_secs(5);
 
@@ -56,15 +58,6 @@ struct World {
     said: Said,
     now: Time,
     taken: BatchNo,
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
-}
-
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
-    assert!(body.len() < 128, "one byte of length is enough");
-    [&[first, body.len() as u8], body].concat()
 }
 
 fn publish(topic: &str, qos: u8, tag: u8) -> Vec<u8> {

@@ -11,5 +11,6 @@ mod codec_rules;
 mod late;
 mod leave;
 mod operators;
+mod packets;
 mod passing;
 mod refused;

@@ -9,6 +9,8 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::codec::{Version, frame};
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin, Output, Traffic, TurnedAway};
 
+use crate::packets::{packet, text};
+
 const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 
 #[derive(Default)]
@@ -40,15 +42,6 @@ struct World {
     broker: MqttBroker,
     said: Said,
     now: Time,
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
-}
-
-fn packet(first: u8, body: &[u8]) -> Vec<u8> {
-    assert!(body.len() < 128, "one byte of length is enough");
-    [&[first, body.len() as u8], body].concat()
 }
 
 /// A CONNECT of MQTT 3.1.1 with those flags.

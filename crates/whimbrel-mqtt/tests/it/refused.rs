@@ -14,6 +14,8 @@ use whimbrel_mqtt::codec::Version::{V4, V5};
 use whimbrel_mqtt::codec::{Version, frame};
 use whimbrel_mqtt::{Access, Config, ConnId, Decision, Input, MqttBroker, Origin, Output, REFUSED_UNREAD, Reason};
 
+use crate::packets::text;
+
 const START: Time = Time::from_nanos(1_767_225_600_000_000_000);
 const LOGGED_MAX: usize = 512;
 
@@ -67,10 +69,6 @@ struct World {
     said: Said,
     now: Time,
     taken: BatchNo,
-}
-
-fn text(text: &str) -> Vec<u8> {
-    [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat()
 }
 
 fn packet(first: u8, body: &[u8]) -> Vec<u8> {

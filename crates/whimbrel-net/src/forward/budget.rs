@@ -76,7 +76,7 @@ impl<'a> Budgets<'a> {
     /// with.
     pub(super) fn is_exceeded_by(&mut self, sending: &Sending<'_>, part: &Subtree<'_>) -> bool {
         let Some(neighbour) = self.peers.neighbour(part.port()) else { return false };
-        let link = self.peers.to(neighbour).and_then(|link| self.peers.get(link));
+        let link = self.peers.behind(part.port()).and_then(|link| self.peers.get(link));
         if !self.may_reroute(sending) || link.is_none_or(|peer| !self.is_in_trouble(peer)) {
             return false;
         }

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use whimbrel_event::Time;
 
+use super::micros_of;
 use crate::fault::NetFaults;
 
 /// Differences are kept as the least one of each span of this length.
@@ -81,8 +82,7 @@ impl Baseline {
 
     /// Records the arrival of a frame. Returns by how much it took longer than the least time, µs.
     pub(super) fn record_arrival(&mut self, now: Time, departed_us: u32) -> u32 {
-        let arrived_us = (now.as_nanos() / 1_000) as u32;
-        let nearest = arrived_us.wrapping_sub(departed_us).wrapping_sub(self.last_us as u32) as i32;
+        let nearest = micros_of(now).wrapping_sub(departed_us).wrapping_sub(self.last_us as u32) as i32;
         self.last_us += i64::from(nearest);
         let difference = self.last_us;
         self.roll(now);
