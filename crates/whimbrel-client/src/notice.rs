@@ -8,8 +8,8 @@ use whimbrel_event::{CheckpointToken, PubendId, Tick};
 /// The topic of notices.
 pub(crate) const TOPIC: &str = "$whimbrel/notice";
 
-/// A notice of the broker. Notices arrive among the messages, in the order of the streams
-/// ([`crate::Subscription::notices`]).
+/// A notice of the broker ([`crate::Subscription::notices`]). Gaps and silence arrive among the
+/// messages, in the order of the streams; the others at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Something that may have matched is not delivered.
@@ -18,6 +18,21 @@ pub enum Notice {
     Silence {
         /// The subscription's position now.
         token: CheckpointToken,
+    },
+    /// A message is known to exist, and has not come by its deadline. It is delivered later, unless
+    /// it is lost or does not match.
+    Overdue {
+        /// The message's stream.
+        pubend: PubendId,
+        /// Its position there.
+        tick: Tick,
+        /// Its topic, if that is known.
+        topic: Option<String>,
+    },
+    /// No message has come for longer than is accepted, by the period of its topic's profile.
+    Stalled {
+        /// The topics.
+        filter: String,
     },
 }
 
@@ -113,6 +128,9 @@ struct Written {
     to: Option<String>,
     reason: Option<String>,
     token: Option<String>,
+    tick: Option<String>,
+    topic: Option<String>,
+    filter: Option<String>,
 }
 
 impl Notice {
@@ -122,14 +140,20 @@ impl Notice {
             return None;
         }
         let written: Written = serde_json::from_slice(payload).ok()?;
+        let tick = |text: Option<String>| text?.parse().ok().map(Tick);
+        let pubend = |text: Option<String>| u64::from_str_radix(&text?, 16).ok().map(PubendId);
         match written.kind.as_str() {
             "gap" => {
-                let tick = |text: Option<String>| text?.parse().ok().map(Tick);
-                let pubend = PubendId(u64::from_str_radix(&written.pubend?, 16).ok()?);
+                let pubend = pubend(written.pubend)?;
                 let reason = GapReason::named(written.reason?);
                 Some(Notice::Gap(Gap { pubend, from: tick(written.from)?, to: tick(written.to)?, reason }))
             }
             "silence" => Some(Notice::Silence { token: written.token?.parse().ok()? }),
+            "overdue" => {
+                let (pubend, tick) = (pubend(written.pubend)?, tick(written.tick)?);
+                Some(Notice::Overdue { pubend, tick, topic: written.topic })
+            }
+            "stalled" => Some(Notice::Stalled { filter: written.filter? }),
             _ => None,
         }
     }
@@ -151,6 +175,19 @@ mod tests {
         assert_eq!(gap("slow"), Some(expected(GapReason::Slow)));
         assert_eq!(gap("not-buffered"), Some(expected(GapReason::NotBuffered)));
         assert_eq!(gap("eaten"), Some(expected(GapReason::Other("eaten".to_owned()))), "later brokers may say more");
+    }
+
+    #[test]
+    fn what_did_not_come_is_read_with_or_without_its_topic() {
+        let read = |text: &str| Notice::read(TOPIC, text.as_bytes());
+        let (pubend, tick) = (PubendId(0xab0), Tick(7));
+        let topic = Some("alarm/1".to_owned());
+        let overdue = read(r#"{"kind":"overdue","pubend":"ab0","tick":"7","topic":"alarm/1"}"#);
+        assert_eq!(overdue, Some(Notice::Overdue { pubend, tick, topic }));
+        let unknown = read(r#"{"kind":"overdue","pubend":"ab0","tick":"7"}"#);
+        assert_eq!(unknown, Some(Notice::Overdue { pubend, tick, topic: None }));
+        let stalled = read(r#"{"kind":"stalled","filter":"alarm/#"}"#);
+        assert_eq!(stalled, Some(Notice::Stalled { filter: "alarm/#".to_owned() }));
     }
 
     #[test]

@@ -80,6 +80,8 @@ impl Position {
                 self.resumed(token.clone());
                 self.beside.clear();
             }
+            // These stand beside the streams.
+            Notice::Overdue { .. } | Notice::Stalled { .. } => {}
         }
     }
 

@@ -9,7 +9,7 @@ use crate::api::{Accepted, Input, Kick, Limits, Link, Output, Reason};
 use crate::cache::{Cache, Plan};
 use crate::caching::{CacheInterest, Division};
 use crate::copies::EventCopies;
-use crate::cursor::{CatchUpTurns, Cursors};
+use crate::cursor::{CatchUpTurns, Cursors, ExpectedEvents};
 use crate::fault::Faults;
 use crate::overlay::Overlay;
 use crate::overlay::ProfileMap;
@@ -43,6 +43,7 @@ pub struct Broker {
     pub(crate) streams: Sources,
     pub(crate) timers: Timers,
     pub(crate) cursors: Cursors,
+    pub(crate) expected: ExpectedEvents,
     pub(crate) cache: Cache,
     pub(crate) copies: EventCopies,
     pub(crate) store: Store,
@@ -96,6 +97,7 @@ impl Broker {
             streams,
             timers: Timers::default(),
             cursors: Cursors::default(),
+            expected: ExpectedEvents::default(),
             cache: Cache::new(Plan::default(), split_mix(&mut seed)),
             copies: EventCopies::default(),
             store: Store { spare_seed: split_mix(&mut spare), ..Store::default() },
@@ -300,7 +302,8 @@ impl Broker {
         let flush = self.flush_due().map(|at| (at, Reason::Flush));
         let overlay = self.overlay.next_deadline();
         let overlay = overlay.map(|at| (at, Reason::Overlay));
-        [self.timers.next(), flush, overlay].into_iter().flatten().min()
+        let expected = self.expected.next_deadline().map(|at| (at, Reason::Expected));
+        [self.timers.next(), flush, overlay, expected].into_iter().flatten().min()
     }
 
     /// The oldest batch that the driver has not taken, between two inputs.
@@ -364,6 +367,7 @@ impl Broker {
             filter_bytes: self.store.filters.bytes,
             selector_steps: cost.steps,
             selector_matches: cost.matches,
+            overdue_untold: self.expected.untold(),
             ..self.sessions.stats
         }
     }
@@ -457,6 +461,7 @@ impl Broker {
     }
 
     fn expire(&mut self, now: Time, out: &mut dyn Output) {
+        self.tell_expected(now, out);
         for _ in 0..EXPIRE_SLICE {
             let Some((reason, index)) = self.timers.pop_due(now) else { return };
             match reason {
@@ -466,7 +471,7 @@ impl Broker {
                 }
                 Reason::ReadOut => self.on_read_out_late(now, Link(index)),
                 Reason::Silence => self.tell_silence(now, index, out),
-                Reason::CatchUp | Reason::Committed | Reason::Flush | Reason::Overlay => {
+                Reason::CatchUp | Reason::Committed | Reason::Flush | Reason::Overlay | Reason::Expected => {
                     unreachable!("turns are not timed")
                 }
                 Reason::SessionExpiry => self.expire_session(now, index, out),

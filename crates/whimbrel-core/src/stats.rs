@@ -95,6 +95,12 @@ stats! {
     dropped_too_large,
     /// Notices left out because the client does not accept packets of that size.
     notices_too_large,
+    /// Notices that an event had not come by its deadline.
+    notices_overdue,
+    /// Events that were not awaited for such notices, as too many were.
+    overdue_untold,
+    /// Notices that no event had come for the period of its topic's profile.
+    notices_stalled,
     /// Events of shared subscriptions that were passed over because no member that was there could
     /// be sent them: too large for it, or not allowed.
     dropped_untaken,

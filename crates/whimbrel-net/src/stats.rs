@@ -1,6 +1,7 @@
 //! The counters of the network layer.
 
 use crate::HangUp;
+use crate::traces::RerouteCause;
 
 // tidy: table — a list of counters, each read by its name
 /// Counters since the network layer was opened.
@@ -78,9 +79,9 @@ pub struct NetStats {
     pub flashes_refused: u64,
     /// Events that were not reported over a link that is dark, and were sent by another way.
     pub detours: u64,
-    /// Trees that were changed here because a link used up more than its share of an event's
-    /// margin.
-    pub reroutes: u64,
+    /// Paths of events with a deadline that were changed here, by what is wrong with the link that
+    /// was on them: it is down, or uses up more than its share of the event's margin.
+    pub reroutes: [u64; RerouteCause::ALL.len()],
     /// Messages that were sent from here.
     pub messages_out: u64,
     /// Messages for which there was no path or no room; the sender may repeat them.

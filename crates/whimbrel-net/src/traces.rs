@@ -8,18 +8,43 @@ use whimbrel_event::{EventId, HostId, Time};
 /// Notes that are kept: some seconds of a busy broker.
 pub const TRACES_MAX: usize = 16_384;
 
+/// Why an event does not take a link that is on its path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RerouteCause {
+    /// There is no link at present.
+    Down,
+    /// Frames do not arrive over it.
+    Dark,
+    /// Too many frames are lost on it.
+    Lossy,
+    /// It takes longer than planned.
+    Slow,
+}
+
+impl RerouteCause {
+    /// All of them.
+    pub const ALL: [RerouteCause; 4] =
+        [RerouteCause::Down, RerouteCause::Dark, RerouteCause::Lossy, RerouteCause::Slow];
+
+    /// In one word.
+    pub fn name(self) -> &'static str {
+        ["down", "dark", "lossy", "slow"][self as usize]
+    }
+}
+
 /// A step of an event at this broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TraceStep {
     /// It was sent over a link.
     Sent(HostId),
-    /// It was received over a link.
-    Came(HostId),
+    /// It was received over a link, at this age, microseconds: the time since it was accepted, that
+    /// on links estimated or, for one with a deadline, measured.
+    Came(HostId, u64),
     /// It was not sent over a link, as too much is unsent there.
     HeldBack(HostId),
-    /// A link on its path is down: it takes others.
-    Repaired,
-    /// There was no way around a link that is down.
+    /// It does not take the link to this neighbour, which is on its path, but another way.
+    Rerouted(HostId, RerouteCause),
+    /// There was no way around a link on its path.
     GivenUp,
     /// It was taken for subscriptions of this broker.
     Passed,

@@ -46,6 +46,11 @@ impl Printer {
                 "reason": reason.name(),
             }),
             Notice::Silence { token } => json!({ "kind": "silence", "token": token.to_string() }),
+            Notice::Overdue { pubend, tick, topic } => {
+                let (pubend, tick) = (pubend.to_string(), tick.to_string());
+                json!({ "kind": "overdue", "pubend": pubend, "tick": tick, "topic": topic })
+            }
+            Notice::Stalled { filter } => json!({ "kind": "stalled", "filter": filter }),
         };
         let line =
             if self.json { json!({ "notice": notice }).to_string() } else { format!("$whimbrel/notice {notice}") };

@@ -71,6 +71,9 @@ struct Make {
     /// From acceptance to the subscriber's edge, such as '50 ms'
     #[arg(long, value_name = "SPAN")]
     deadline: Option<String>,
+    /// The longest time without an event that subscribers accept, such as '5 s'
+    #[arg(long, value_name = "SPAN")]
+    period: Option<String>,
     /// The throughput that each topic may have, such as 100/s or '64 KiB/s'
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
@@ -80,6 +83,9 @@ struct Make {
     /// How long events without an expiry of their own are delivered, such as '10 s'
     #[arg(long, value_name = "SPAN")]
     expiry: Option<String>,
+    /// How best-effort events go over links: stream or datagram
+    #[arg(long, value_name = "WHICH")]
+    transport: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -93,9 +99,11 @@ impl Make {
             ("persistence", &self.persistence),
             ("reliability", &self.reliability),
             ("deadline", &self.deadline),
+            ("period", &self.period),
             ("rate", &self.rate),
             ("importance", &self.importance),
             ("expiry", &self.expiry),
+            ("transport", &self.transport),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         let query: Vec<String> = given.map(|(key, value)| format!("{key}={}", percent::encode(value))).collect();
@@ -155,8 +163,19 @@ fn late(profile: &TopicProfile) -> Cell {
 }
 
 fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
-    let columns =
-        ["TOPICS", "FROM", "DEADLINE>", "IN TIME>", "LATE", "LOGGED", "GUARANTEE", "RATE>", "IMPORTANCE>", "EXPIRY>"];
+    let columns = [
+        "TOPICS",
+        "FROM",
+        "DEADLINE>",
+        "IN TIME>",
+        "LATE",
+        "LOGGED",
+        "GUARANTEE",
+        "PERIOD>",
+        "RATE>",
+        "IMPORTANCE>",
+        "EXPIRY>",
+    ];
     let mut table = Table::new(&columns);
     for profile in &all.profiles {
         let text = |value: Option<String>| value.map_or_else(Cell::none, Cell::from);
@@ -169,6 +188,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
             late(profile),
             profile.persistence.clone().into(),
             text(profile.reliability.clone()),
+            text(profile.period_ms.map(span)),
             text(profile.rate.clone()),
             text(profile.importance.map(|importance| importance.to_string())),
             text(profile.expiry_ms.map(span)),
@@ -205,6 +225,8 @@ mod tests {
             rate: None,
             importance: None,
             expiry_ms: None,
+            period_ms: None,
+            transport: "stream".into(),
             deliveries: None,
         }
     }

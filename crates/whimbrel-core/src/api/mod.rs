@@ -215,6 +215,8 @@ pub enum Reason {
     ReadOut,
     /// A subscription with notices had no delivery for [`Limits::silence_after`].
     Silence,
+    /// A subscription with notices expects an event by now.
+    Expected,
     /// Subscriptions in catch-up are continued.
     CatchUp,
     /// Further committed entries are passed on.

@@ -100,6 +100,9 @@ pub struct Granted {
     pub is_less: bool,
     /// The start position, if requested.
     pub begins: Option<CheckpointToken>,
+    /// How long events of the farthest broker take at best, if that is longer than the least
+    /// deadline of the subscription's topics; told if the start position is requested.
+    pub infeasible: Option<Duration>,
 }
 
 impl Granted {

@@ -134,14 +134,13 @@ impl Broker {
 
     /// Makes a cursor caught up that stands where the consolidated stream does, or ahead of it.
     fn finish_catch_up(&mut self, id: u32, catch_up: &CatchUp) {
-        let cursor = self.cursors.get_mut(id);
-        cursor.ahead = self.streams.ahead_of(&catch_up.positions);
-        if let Some(durable) = &mut cursor.durable {
-            durable.rest();
-        }
+        let Broker { cursors, streams, sessions, expected, now, .. } = self;
+        let cursor = cursors.get_mut(id);
+        cursor.ahead = streams.ahead_of(&catch_up.positions);
+        cursor.durable.iter_mut().for_each(|durable| durable.rest());
         let session = cursor.session;
-        self.cursors.set_caught_up(id);
-        let Broker { cursors, streams, sessions, .. } = self;
+        cursors.set_caught_up(id);
+        expected.restart(*now, id);
         let (inflight, mut waker) = sessions.inflight_mut(session);
         let remote = cursors.durable(id).map(|durable| &durable.remote);
         // Deliveries whose events it has passed without finding them are gone. Streams, own ones
@@ -170,7 +169,7 @@ impl Broker {
     /// had the event there, `missed`, from before that.
     pub(crate) fn fall_behind(&mut self, id: u32, missed: Option<EventId>, slow: bool) {
         let cursor = self.cursors.get(id);
-        let (mut positions, mut next) = (self.ahead_positions(&cursor.ahead), self.serial + 1);
+        let (mut positions, mut next) = (self.streams.ahead_positions(&cursor.ahead), self.serial + 1);
         if let Some(id) = missed {
             next = self.serial;
             positions.set(id.pubend, Tick(id.tick.0 - 1));

@@ -162,6 +162,7 @@ impl Broker {
         if let Some(at) = cursor.silence.due {
             self.timers.remove(at, Reason::Silence, id);
         }
+        self.expected.leave(id);
         if cursor.catch_up.is_some() {
             self.sessions.get_mut(cursor.session).follow.lagging.retain(|other| *other != id);
         }
@@ -171,15 +172,6 @@ impl Broker {
         self.sessions.purge_cursor(cursor.session, id);
         let (inflight, mut waker) = self.sessions.inflight_mut(cursor.session);
         inflight.forget_cursor(id, cursor.by_token, &mut waker);
-    }
-
-    /// The positions of a caught-up cursor that is ahead of some streams.
-    pub(super) fn ahead_positions(&self, ahead: &Positions) -> Positions {
-        let mut positions: Positions = self.streams.positions().collect();
-        for (pubend, tick) in ahead.iter() {
-            positions.advance(pubend, tick);
-        }
-        positions
     }
 
     /// The cursors of a session.
@@ -219,6 +211,7 @@ impl Broker {
             if let Some(due) = self.cursors.get_mut(id).silence.due.take() {
                 self.timers.remove(due, Reason::Silence, id);
             }
+            self.expected.leave(id);
             if self.cursors.get(id).catch_up.is_none() {
                 self.fall_behind(id, None, false);
             }

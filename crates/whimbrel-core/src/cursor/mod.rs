@@ -10,6 +10,7 @@
 mod catchup;
 mod common;
 mod durable;
+mod expected;
 mod gaps;
 mod lifecycle;
 mod notice;
@@ -31,6 +32,7 @@ use whimbrel_event::{EventId, PubendId, Publisher, Qos, Tick, Time};
 pub(crate) use catchup::CATCH_UP_SLICE;
 use common::InCommon;
 pub(crate) use durable::{Durable, FormerInterest, NOTHING};
+pub(crate) use expected::{DueNotice, ExpectedEvents};
 pub use gaps::GapReason;
 pub(crate) use gaps::{Gap, Gaps};
 pub(crate) use lifecycle::early_grace;

@@ -46,6 +46,33 @@ pub(super) fn silence(since: Time, common: Tick, token: &str, now: Time) -> Even
     notice(&text, now)
 }
 
+/// The notice that an event is known to exist and has not come by its deadline.
+pub(super) fn overdue(id: EventId, topic: Option<&str>, now: Time) -> Event {
+    let EventId { pubend, tick } = id;
+    let topic = topic.map_or(String::new(), |topic| format!(r#","topic":{}"#, quoted(topic)));
+    notice(&format!(r#"{{"kind":"overdue","pubend":"{pubend}","tick":"{tick}"{topic}}}"#), now)
+}
+
+/// The notice that no event has come under a filter for its period.
+pub(super) fn stalled(filter: &str, now: Time) -> Event {
+    notice(&format!(r#"{{"kind":"stalled","filter":{}}}"#, quoted(filter)), now)
+}
+
+/// A text as JSON (RFC 8259, section 7).
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for char in text.chars() {
+        match char {
+            '"' | '\\' => quoted.extend(['\\', char]),
+            char if char < ' ' => quoted.push_str(&format!("\\u{:04x}", u32::from(char))),
+            char => quoted.push(char),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
 fn notice(text: &str, now: Time) -> Event {
     let event = EventRef {
         topic: NOTICE_TOPIC,
@@ -73,5 +100,21 @@ mod tests {
             assert_eq!(gap_of(&gap(&told, Time::ZERO)), Some(told));
         }
         assert_eq!(gap_of(&silence(Time::ZERO, Tick(9), "token", Time::ZERO)), None);
+    }
+
+    #[test]
+    fn a_topic_is_told_as_json() {
+        let id = EventId { pubend: PubendId(0x12), tick: Tick(7) };
+        let text = |told: Event| String::from_utf8(told.view().payload.to_vec()).expect("text");
+        let pubend = id.pubend;
+        assert_eq!(
+            text(overdue(id, Some("a\"\\\u{1}é"), Time::ZERO)),
+            format!(r#"{{"kind":"overdue","pubend":"{pubend}","tick":"7","topic":"a\"\\\u0001é"}}"#)
+        );
+        assert_eq!(
+            text(overdue(id, None, Time::ZERO)),
+            format!(r#"{{"kind":"overdue","pubend":"{pubend}","tick":"7"}}"#)
+        );
+        assert_eq!(text(stalled("a/+", Time::ZERO)), r#"{"kind":"stalled","filter":"a/+"}"#);
     }
 }

@@ -128,7 +128,7 @@ impl Broker {
         catch_up.next = self.first_after(&catch_up.positions);
         if is_new && self.resumes(index, asked) {
             self.record_chopped(&mut catch_up);
-            self.record_younger(asked.start, &mut catch_up);
+            catch_up.add_younger(asked.start, &self.streams);
         } else if !is_buffered(&self.buffer, filter, asked.selector) {
             let in_force = self.in_force_for(cursor, asked).unwrap_or(InForceSince::Untold);
             self.record_unbuffered(cursor, in_force, &mut catch_up);
@@ -472,8 +472,8 @@ impl Broker {
             return self.caught_up_token(now);
         }
         let catch_up = of_cursor.catch_up.as_ref();
-        let mut positions =
-            catch_up.map_or_else(|| self.ahead_positions(&of_cursor.ahead), |catch_up| catch_up.positions.clone());
+        let mut positions = catch_up
+            .map_or_else(|| self.streams.ahead_positions(&of_cursor.ahead), |catch_up| catch_up.positions.clone());
         of_cursor.step_back_to_settled(&mut positions);
         for id in &unsent {
             step_back(&mut positions, *id);

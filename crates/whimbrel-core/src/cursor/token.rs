@@ -8,15 +8,37 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::{CheckpointToken, EventId, HostId, PubendId, Qos, Reliability, Tick, Time};
+use whimbrel_event::{CheckpointToken, Event, EventId, HostId, PubendId, Qos, Reliability, Tick, Time};
 
 use super::{
-    CatchUp, Durable, Gap, GapReason, Gaps, InForceSince, NOTHING, Positions, RemoteLogs, SilenceTimer, notice,
+    CatchUp, DueNotice, Durable, Gap, GapReason, Gaps, InForceSince, NOTHING, Positions, RemoteLogs, SilenceTimer,
+    notice,
 };
 use crate::api::{Accepted, Filter, Link, Output, Reason, Refusal, Start};
 use crate::broker::Broker;
 use crate::session::{Publication, Unreleased};
 use crate::store::{Answer, BatchNo, Disk, Key, MapValue, OWN};
+use crate::stream::Sources;
+
+impl CatchUp {
+    /// A stream that is younger than the token, or not in it, may be of a broker that did not know
+    /// of the session, and logged nothing for it: adds a gap.
+    pub(super) fn add_younger(&mut self, start: Start<'_>, streams: &Sources) {
+        let Start::Token(token, _) = start else { return };
+        let is_younger = |pubend, birth| birth > token.common() || streams.position_in(token, pubend).is_none();
+        let births: BTreeMap<PubendId, Tick> =
+            streams.births().filter(|(pubend, birth)| is_younger(*pubend, *birth)).collect();
+        for (pubend, to) in streams.positions() {
+            let Some(birth) = births.get(&pubend).filter(|birth| self.positions.get(pubend) <= **birth) else {
+                continue;
+            };
+            self.gaps.add(Gap { pubend, from: *birth, to, reason: GapReason::NotBuffered });
+        }
+    }
+}
+
+/// Overdue events and periods that are told before other work has its turn.
+const EXPECTED_SLICE: usize = 16;
 
 impl Broker {
     /// A client reports up to where it has safely processed the events of a subscription.
@@ -132,6 +154,7 @@ impl Broker {
             let at = now.after(span);
             cursor.silence = SilenceTimer { told_at: now, due: Some(at) };
             self.timers.insert(at, Reason::Silence, id);
+            self.expected.listen(now, id, self.router.periods_for(cursor.subscription));
         }
     }
 
@@ -159,12 +182,45 @@ impl Broker {
         }
     }
 
+    /// Tells subscriptions what has not come although it was expected, at most
+    /// [`EXPECTED_SLICE`] times.
+    pub(crate) fn tell_expected(&mut self, now: Time, out: &mut dyn Output) {
+        for _ in 0..EXPECTED_SLICE {
+            let Some(due) = self.expected.take_due(now, |id| self.streams.lacks(id)) else { return };
+            let (told, to) = match &due {
+                DueNotice::Overdue(id, event) => {
+                    (notice::overdue(*id, event.as_ref().map(Event::topic), now), self.expected.listeners())
+                }
+                DueNotice::Stalled(cursor, filter) => (notice::stalled(filter, now), vec![*cursor]),
+            };
+            for id in to {
+                let Some(cursor) = self.cursors.find(id).filter(|cursor| cursor.notices) else { continue };
+                let (session, subscription) = (cursor.session, cursor.subscription);
+                let is_wanted = match &due {
+                    DueNotice::Overdue(id, _) if cursor.ahead.get(id.pubend) >= id.tick => false,
+                    DueNotice::Overdue(_, Some(event)) => self.router.wants(subscription, event.packed()),
+                    DueNotice::Overdue(_, None) => self.router.may_have_deadline_for(subscription),
+                    DueNotice::Stalled(..) => true,
+                };
+                // In catch-up it expects nothing yet. A client that takes no more is not told.
+                if is_wanted && cursor.catch_up.is_none() {
+                    let terms = cursor.terms_of_notice(Qos::AtLeastOnce);
+                    self.sessions.offer_tracked(session, &mut Publication::of(&told, 0), terms, out);
+                    let stats = &mut self.sessions.stats;
+                    let is_overdue = matches!(due, DueNotice::Overdue(..));
+                    stats.notices_overdue += u64::from(is_overdue);
+                    stats.notices_stalled += u64::from(!is_overdue);
+                }
+            }
+        }
+    }
+
     fn silence_token(&mut self, now: Time, id: u32) -> Box<str> {
         let passed: Positions = self.streams.positions().collect();
         self.cursors.get_mut(id).ahead.retain_above(&passed);
         let cursor = self.cursors.get(id);
         if !cursor.ahead.is_empty() || cursor.is_behind_somewhere() {
-            let mut positions = self.ahead_positions(&cursor.ahead);
+            let mut positions = self.streams.ahead_positions(&cursor.ahead);
             cursor.step_back_to_settled(&mut positions);
             self.streams.close(now);
             return self.token_at(&positions, &Gaps::default()).to_string().into();
@@ -193,21 +249,6 @@ impl Broker {
             let pubend = self.streams.logged().host().reliable(own as u8);
             let from = catch_up.positions.get(pubend);
             catch_up.gaps.add(Gap { pubend, from, to: *chopped, reason: GapReason::Released });
-        }
-    }
-
-    /// A stream that is younger than the token, or not in it, may be of a broker that did not know
-    /// of the session, and logged nothing for it: adds a gap.
-    pub(super) fn record_younger(&self, start: Start<'_>, catch_up: &mut CatchUp) {
-        let Start::Token(token, _) = start else { return };
-        let is_younger = |pubend, birth| birth > token.common() || self.streams.position_in(token, pubend).is_none();
-        let births: BTreeMap<PubendId, Tick> =
-            self.streams.births().filter(|(pubend, birth)| is_younger(*pubend, *birth)).collect();
-        for (pubend, to) in self.streams.positions() {
-            let Some(birth) = births.get(&pubend).filter(|birth| catch_up.positions.get(pubend) <= **birth) else {
-                continue;
-            };
-            catch_up.gaps.add(Gap { pubend, from: *birth, to, reason: GapReason::NotBuffered });
         }
     }
 

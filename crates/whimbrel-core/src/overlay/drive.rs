@@ -414,6 +414,9 @@ impl Broker {
                 durable.may_be_volatile = self.router.may_be_volatile_for(number);
             }
         }
+        for id in self.expected.listeners() {
+            self.expected.listen(self.now, id, self.router.periods_for(self.cursors.get(id).subscription));
+        }
     }
 
     /// The map of profiles, and the parts of the broker that a change of it concerns.

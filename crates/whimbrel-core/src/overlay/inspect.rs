@@ -13,6 +13,7 @@ use core::ops::ControlFlow;
 use core::time::Duration;
 
 use whimbrel_event::{EventId, HostId, LatencyHistogram, Tick, Time};
+use whimbrel_net::Net;
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::{LinkCounters, Peer};
 use whimbrel_net::link::queue::{FrameClass, Occupancy};
@@ -356,6 +357,29 @@ const SLOTS_MAX: usize = 1 << 16;
 /// Bytes of the trace of an event.
 const TRACE_BYTES_MAX: usize = 16 << 10;
 
+/// A time as milliseconds, for people.
+fn millis(micros: u64) -> String {
+    format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
+}
+
+/// How long the path to a broker takes, as estimated, if there is one; and the link to it, if there
+/// is one that is not the path.
+fn costs(net: &Net, to: HostId) -> String {
+    let links = net.routes().path(to).len().saturating_sub(1);
+    if links == 0 {
+        return String::new();
+    }
+    let path = format!(", {}", millis(u64::try_from(net.way(to).as_micros()).unwrap_or(u64::MAX)));
+    if links == 1 {
+        return path;
+    }
+    let ends = net.topology().get(net.host()).into_iter().flat_map(|state| &state.neighbours);
+    let direct = ends.filter(|end| end.host == to).min_by_key(|end| end.delay_us);
+    let lost = |loss: u16| if loss > 0 { format!(", loses {} %", loss / 10) } else { String::new() };
+    let told = |end: &Neighbour| format!("{path} (direct {}{})", millis(end.delay_us.into()), lost(end.loss));
+    direct.map_or(path.clone(), told)
+}
+
 /// Begins the line of the broker that has accepted an event and still has it; its destinations
 /// follow.
 pub const ACCEPTED: &str = "accepted here";
@@ -376,10 +400,12 @@ impl Broker {
             let name = |host| overlay.net.name_of(host);
             let what = match note.what {
                 TraceStep::Sent(to) => format!("sent to {}", name(to)),
-                TraceStep::Came(from) => format!("came from {}", name(from)),
+                TraceStep::Came(from, age_us) => format!("came from {}, {} old", name(from), millis(age_us)),
                 TraceStep::HeldBack(to) => format!("not sent to {}: too much is unsent there", name(to)),
-                TraceStep::Repaired => "a link on its way is down: another way is taken".into(),
-                TraceStep::GivenUp => "no way around a link that is down".into(),
+                TraceStep::Rerouted(to, cause) => {
+                    format!("another way is taken, as the link to {} is {}", name(to), cause.name())
+                }
+                TraceStep::GivenUp => "no way around a link on its way".into(),
                 TraceStep::Passed => "taken for subscriptions here".into(),
                 TraceStep::Answered => "sent again, as somebody lacked it".into(),
             };
@@ -423,7 +449,7 @@ impl Broker {
                     }
                     let path = overlay.net.routes().path(destination.host);
                     let way: Vec<_> = path.into_iter().map(|host| overlay.net.name_of(host).into_string()).collect();
-                    line += &format!("; way {}\n", way.join(" > "));
+                    line += &format!("; way {}{}\n", way.join(" > "), costs(&overlay.net, destination.host));
                     lines.push(line);
                 }
             }

@@ -65,6 +65,7 @@ pub use whimbrel_net::link::queue::{FrameClass, Occupancy};
 pub use whimbrel_net::link::watch::LinkCondition;
 pub use whimbrel_net::registry::KEYS_PENDING_MAX;
 pub use whimbrel_net::route::DARK_COST_US;
+pub use whimbrel_net::traces::RerouteCause;
 pub use whimbrel_net::{Pace, Routing};
 pub use whimbrel_wire::{QUESTION_BYTES_MAX, REPLY_BYTES_MAX};
 

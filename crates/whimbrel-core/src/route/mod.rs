@@ -21,7 +21,7 @@ pub(crate) use target::{DurableInterest, IndexSpot, Subscription, Target, Target
 use crate::content::Content;
 use crate::cursor::Verdicts;
 use crate::store::DurableNo;
-use crate::topic::{LateCause, Profile, Profiles, RankedProfile, TopicDeliveries, TopicSettings};
+use crate::topic::{LateCause, Profile, Profiles, RankedProfile, TopicDeliveries, TopicPeriod, TopicSettings};
 
 /// No shared subscription.
 pub(crate) const NO_GROUP: u32 = u32::MAX;
@@ -397,6 +397,17 @@ impl Router {
     pub(crate) fn may_be_volatile_for(&self, number: u32) -> bool {
         let filter = SharedFilter::parse(&self.get(number).text).expect("checked when it was made").filter;
         self.may_be_volatile(filter)
+    }
+
+    /// The periods in which a subscription expects events, by their topics' profiles.
+    pub(crate) fn periods_for(&self, number: u32) -> impl Iterator<Item = TopicPeriod> {
+        self.profiles.periods_of(SharedFilter::checked(&self.get(number).text).filter)
+    }
+
+    /// Whether some events that a subscription wants may have a deadline by their topic's profile.
+    pub(crate) fn may_have_deadline_for(&self, number: u32) -> bool {
+        let filter = SharedFilter::checked(&self.get(number).text).filter;
+        self.profiles.least_deadline(filter).is_some()
     }
 
     /// Whether some events under a filter may never be logged.

@@ -10,7 +10,7 @@ use whimbrel_event::{IMPORTANCE_MAX, PubendId, Reliability, Tick, Time};
 use whimbrel_selector::TopicFilter;
 
 use super::wire::{ByteReader, MapValue, put_bytes, put_varint};
-use crate::topic::{DEADLINE_MAX, Persistence, Profile, RankedProfile, TopicRate};
+use crate::topic::{DEADLINE_MAX, Persistence, Profile, RankedProfile, TopicRate, TopicTransport};
 
 const RANK: u8 = 1;
 const PERSISTENCE: u8 = 2;
@@ -20,8 +20,11 @@ const RATE_EVENTS: u8 = 5;
 const RATE_BYTES: u8 = 6;
 const IMPORTANCE: u8 = 7;
 const EXPIRY_MS: u8 = 8;
+const PERIOD_MS: u8 = 9;
+const TRANSPORT: u8 = 10;
 
 const PERSISTENCES: [Persistence; 3] = [Persistence::Auto, Persistence::Persistent, Persistence::Volatile];
+const TRANSPORTS: [TopicTransport; 2] = [TopicTransport::Stream, TopicTransport::Datagram];
 const RELIABILITIES: [Reliability; 2] = [Reliability::BestEffort, Reliability::Reliable];
 
 fn millis(duration: Duration) -> u64 {
@@ -30,7 +33,8 @@ fn millis(duration: Duration) -> u64 {
 
 /// Appends a profile, without its filter.
 pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
-    let Profile { filter: _, persistence, reliability, deadline, rate, importance, expiry } = profile;
+    let Profile { filter: _, persistence, reliability, deadline, period, rate, importance, expiry, transport } =
+        profile;
     let mut put = |tag: u8, number: Option<u64>| {
         if let Some(number) = number {
             let mut field = Vec::with_capacity(10);
@@ -53,6 +57,8 @@ pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
     put(RATE_BYTES, bytes);
     put(IMPORTANCE, importance.map(u64::from));
     put(EXPIRY_MS, expiry.map(millis));
+    put(PERIOD_MS, period.map(millis));
+    put(TRANSPORT, (*transport == TopicTransport::Datagram).then_some(1));
 }
 
 /// Reads the profile of a filter; `None` if it is not valid.
@@ -63,7 +69,7 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
     let mut rest = ByteReader(bytes);
     while !rest.0.is_empty() {
         let (tag, mut field) = (rest.u8()?, ByteReader(rest.bytes()?));
-        if tag > EXPIRY_MS {
+        if tag > TRANSPORT {
             continue;
         }
         let number = field.varint()?;
@@ -83,6 +89,8 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
                 profile.importance = Some(importance.filter(|known| (1..=IMPORTANCE_MAX).contains(known))?);
             }
             EXPIRY_MS => profile.expiry = Some(of(number)?),
+            PERIOD_MS => profile.period = Some(of(number)?),
+            TRANSPORT => profile.transport = *TRANSPORTS.get(usize::try_from(number).ok()?)?,
             _ => return None,
         }
     }
@@ -127,6 +135,7 @@ mod tests {
             rank: u32, persistence in 0_usize..3, reliability in proptest::option::of(0_usize..2),
             deadline in proptest::option::of(1_u64..=3_600_000), rate in proptest::option::of((any::<bool>(), 1_u32..)),
             importance in proptest::option::of(1_u8..=10), expiry in proptest::option::of(1_u64..1 << 40),
+            period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2,
         ) -> RankedProfile {
             let rate = rate.map(|(of_events, count)| {
                 let count = NonZeroU32::new(count).expect("not zero");
@@ -136,6 +145,7 @@ mod tests {
                 filter: "a/+/#".into(), persistence: PERSISTENCES[persistence],
                 reliability: reliability.map(|known| RELIABILITIES[known]),
                 deadline: deadline.map(Duration::from_millis), rate, importance, expiry: expiry.map(Duration::from_millis),
+                period: period.map(Duration::from_millis), transport: TRANSPORTS[transport],
             } }
         }
     }
@@ -168,8 +178,15 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let field = |tag: u8, number: u8| read_profile("a", &[tag, 1, number]);
-        for (tag, number) in [(PERSISTENCE, 3), (RELIABILITY, 2), (DEADLINE_MS, 0), (RATE_EVENTS, 0), (IMPORTANCE, 11)]
-        {
+        for (tag, number) in [
+            (PERSISTENCE, 3),
+            (RELIABILITY, 2),
+            (DEADLINE_MS, 0),
+            (RATE_EVENTS, 0),
+            (IMPORTANCE, 11),
+            (PERIOD_MS, 0),
+            (TRANSPORT, 2),
+        ] {
             assert_eq!(field(tag, number), None, "{tag}");
         }
         assert_eq!((read_profile("a/#/b", &[]), read_profile("a", &[IMPORTANCE, 2, 5, 5])), (None, None));

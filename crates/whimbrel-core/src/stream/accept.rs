@@ -260,6 +260,9 @@ impl Broker {
             }
         }
         let event = publication.keep();
+        if let Some(slack) = publication.accepted.slack(now).filter(|_| self.expected.is_listened_to()) {
+            self.expected.await_event(now + slack, id, Some(event.clone()));
+        }
         let is_written = is_logged && self.log(now, incoming, &event);
         let batch = self.store.write_queue.seal();
         if let Some((whom, _)) = answer {

@@ -217,6 +217,18 @@ impl<I: Interest> Knowledge<I> {
         }
     }
 
+    /// The event at a tick that is not passed, if it is known.
+    pub(crate) fn event(&self, tick: Tick) -> Option<&Event> {
+        self.events.get(&tick)
+    }
+
+    /// The last unknown tick before a known one, if some are unknown. Behind an unknown range is an
+    /// event or silence that was told to follow it, so that tick has an event.
+    pub(crate) fn missing_before(&self, known: Tick) -> Option<Tick> {
+        let (after, _) = self.runs.range(..known).next_back()?;
+        (*after > self.base).then_some(*after)
+    }
+
     /// The tick before the first unknown one.
     pub fn doubt_horizon(&self) -> Tick {
         let adjacent =

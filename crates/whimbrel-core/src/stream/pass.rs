@@ -119,7 +119,7 @@ impl Broker {
     ) -> bool {
         let has_log = retain && self.has_log();
         let Broker { sessions, router, groups: shared, retained, streams, serial, cursors, brokers, store, .. } = self;
-        let TopicInterest { targets, groups, .. } = router.wanted(route);
+        let TopicInterest { targets, groups, settings, .. } = router.wanted(route);
         let groups = groups.cloned();
         *serial += 1;
         publication.serial = *serial;
@@ -142,6 +142,7 @@ impl Broker {
         let mut round =
             PassRound::new(now, (is_own, is_hosted), self.cache.plan().partitions.len(), &mut self.fallen, brokers);
         round.is_plain &= self.has_plain_way;
+        round.heard = settings.period_of.map(|_| Vec::new());
         for target in targets {
             round.offer(target, publication, shared, cursors, sessions, out);
         }
@@ -150,7 +151,10 @@ impl Broker {
                 round.offer(target, publication, shared, cursors, sessions, out);
             }
         }
-        let PassRound { matched, partition, .. } = round;
+        let PassRound { matched, partition, heard, .. } = round;
+        if let (Some(profile), Some(heard)) = (settings.period_of, heard) {
+            heard.into_iter().for_each(|cursor| self.expected.record_delivered(now, cursor, profile));
+        }
         sessions.stats.events_unwanted += u64::from(!matched);
         self.cache.write(self.serial, partition, &publication.accepted, now);
         if !self.brokers.is_empty() {
@@ -186,6 +190,8 @@ struct PassRound<'a> {
     matched: bool,
     /// The cache partition that it belongs to: the first that wants it, else the last.
     partition: usize,
+    /// Cursors that were given it, if its topic's profile has a period.
+    heard: Option<Vec<u32>>,
     /// Cursors that could not take it.
     fallen: &'a mut Vec<u32>,
     /// Other brokers that want it, by their numbers.
@@ -200,7 +206,8 @@ impl<'a> PassRound<'a> {
         fallen: &'a mut Vec<u32>,
         brokers: &'a mut Vec<u32>,
     ) -> Self {
-        PassRound { now, is_own, is_plain: is_own, is_hosted, matched: false, partition: rest, fallen, brokers }
+        let (matched, partition, heard) = (false, rest, None);
+        PassRound { now, is_own, is_plain: is_own, is_hosted, matched, partition, heard, fallen, brokers }
     }
 
     #[inline]
@@ -266,6 +273,8 @@ impl<'a> PassRound<'a> {
         let terms = cursor.terms(publication.accepted.event.qos, publication.accepted.event.headers.retain);
         if !sessions.offer_tracked(cursor.session, publication, terms, out) {
             self.fallen.push(id);
+        } else if let Some(heard) = &mut self.heard {
+            heard.push(id);
         }
     }
 }

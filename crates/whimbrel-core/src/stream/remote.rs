@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, EventId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{AcceptedEvent, EventId, PubendId, Reliability, StreamClass, Tick, Time};
 use whimbrel_net::traces::TraceStep;
 use whimbrel_selector::TopicName;
 use whimbrel_wire::{Dest, EventFrame, Silence, compact};
@@ -250,6 +250,7 @@ impl Broker {
             self.router.record_late_arrival(id, if frame.answer { LateCause::Loss } else { LateCause::Path });
         }
         let slack = event.slack(now);
+        let deadline = event.event.deadline_ms.map(|millis| Duration::from_millis(millis.into()));
         overlay.stats.events_received += 1;
         let version = overlay.net.own_interest().version_of(own.tag);
         let Some(remote) = self.streams.remote(id.pubend) else { return };
@@ -270,10 +271,31 @@ impl Broker {
         let retain = frame.retain && age < TOMBSTONE_LIFETIME;
         let learnt = Learnt::Data { event, retain };
         self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
+        if let Some(deadline) = deadline
+            && let Some(remote) = self.streams.remote(id.pubend)
+        {
+            remote.deadline = Some(deadline);
+            if !frame.answer {
+                self.await_upto(id, now.before(age));
+            }
+        }
         if frame.answer {
             self.overlay.on_answer(now, id.pubend, frame.event.len(), &mut self.streams, out);
         }
         self.overlay.check_holes(now, id.pubend, slack, &mut self.streams);
+    }
+
+    /// Awaits the events of another broker's stream that are known by now not to have been passed:
+    /// the one at a tick, which was there at `then`, and one that is missing before it.
+    fn await_upto(&mut self, known: EventId, then: Time) {
+        if !self.expected.is_listened_to() {
+            return;
+        }
+        let deadline = self.router.profiles().least_of_all();
+        let Some(remote) = self.streams.remote(known.pubend) else { return };
+        for (by, id, event) in remote.awaited_upto(known.tick, then, deadline) {
+            self.expected.await_event(by, id, event.cloned());
+        }
     }
 
     /// Takes in silence of other brokers' streams.
@@ -281,6 +303,10 @@ impl Broker {
         for part in &silence.parts {
             let pubend = silence.from.pubend(part.index);
             self.silence_of(now, pubend, (silence.version, part), out);
+            if pubend.class() == StreamClass::Deadline && self.expected.is_listened_to() {
+                let then = now.before(self.overlay.net.way(silence.from));
+                self.await_upto(EventId { pubend, tick: part.upto }, then);
+            }
             self.overlay.check_holes(now, pubend, None, &mut self.streams);
         }
         self.overlay.record_told(&self.streams, silence.from);

@@ -1,8 +1,9 @@
 //! A stream of another broker, as far as it is known here.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{PredecessorsBuf, PubendId, Tick};
+use whimbrel_event::{Event, EventId, PredecessorsBuf, PubendId, Tick, Time};
 
 use super::{Consolidated, Knowledge};
 use crate::store::LostParts;
@@ -29,6 +30,8 @@ pub(crate) struct RemoteStream {
     pub(crate) since: Tick,
     /// The stream is followed with this version of the own interest, or a later one.
     pub(crate) least: u64,
+    /// The deadline of the last event that had one.
+    pub(crate) deadline: Option<Duration>,
     /// Nothing passes until the tick is known from which on it is followed.
     pub(crate) is_held: bool,
     /// The lost parts of the passed ticks.
@@ -52,10 +55,32 @@ impl RemoteStream {
             told: 0,
             least: 0,
             since: Tick(0),
+            deadline: None,
             is_held,
             lost: LostParts::default(),
             still: (Tick(0), Tick(0)),
         }
+    }
+
+    /// The event at tick `upto`, which was there at `then` by this broker's clock, and the one
+    /// before it that is missing, as far as they are known to exist and not passed: with their
+    /// deadlines, and the content of the first. Both have the deadline of the stream's last event,
+    /// or `deadline` if none has come.
+    pub(super) fn awaited_upto(
+        &self,
+        upto: Tick,
+        then: Time,
+        deadline: Option<Duration>,
+    ) -> impl Iterator<Item = (Time, EventId, Option<&Event>)> {
+        let id = |tick| EventId { pubend: self.pubend, tick };
+        let by = self.deadline.or(deadline).filter(|_| self.passed < upto).map(|deadline| then + deadline);
+        let known = self.knowledge.event(upto).map(move |event| (event.id(), Some(event)));
+        let missing = self.knowledge.missing_before(upto).map(|tick| (id(tick), None));
+        let both = known.into_iter().chain(missing);
+        both.filter_map(move |(of, event)| {
+            let earlier = Duration::from_nanos(upto.0 - of.tick.0);
+            Some((by?.before(earlier), of, event))
+        })
     }
 
     /// Records that the consolidated stream has passed it up to a tick without an event.

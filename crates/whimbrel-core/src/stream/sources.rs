@@ -296,6 +296,15 @@ impl Sources {
         self.own.pubends().chain(retired).chain(self.remotes.iter().map(|remote| (remote.pubend, remote.passed)))
     }
 
+    /// As [`Sources::positions`], for a reader that is ahead of some streams.
+    pub(crate) fn ahead_positions(&self, ahead: &Positions) -> Positions {
+        let mut positions: Positions = self.positions().collect();
+        for (pubend, tick) in ahead.iter() {
+            positions.advance(pubend, tick);
+        }
+        positions
+    }
+
     /// The part of a gap that is not known to have had no event; `None`: nothing is left. An
     /// assumed position is told in any case.
     pub(crate) fn possible(&self, gap: Gap) -> Option<Gap> {

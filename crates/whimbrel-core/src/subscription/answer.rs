@@ -11,7 +11,8 @@ use core::cell::LazyCell;
 use core::time::Duration;
 
 use whimbrel_event::{HostId, PubendId, Tick, Time};
-use whimbrel_selector::TopicFilter;
+use whimbrel_net::Net;
+use whimbrel_selector::{SharedFilter, TopicFilter};
 
 use super::awaiting::{NO_VERSION, Returned, Unconfirmed, has_confirmed};
 use super::machine::{Answered, Asker, EndInForce, InForce, Made};
@@ -35,6 +36,14 @@ pub const CONFIRM_MAX: Duration = Duration::from_secs(1);
 
 /// Most brokers that are named as not having confirmed; [`ALL_OTHERS`] stands for the rest.
 const NAMES_MAX: usize = 64;
+
+/// The estimated delay of the path to the farthest broker, if that is longer than this. Costs a
+/// look at the path to each broker.
+fn slower_than(net: &mut Net, deadline: Duration) -> Option<Duration> {
+    net.ways();
+    let ways = net.topology().states().map(|state| net.way(state.host));
+    ways.max().filter(|way| *way > deadline)
+}
 
 impl Broker {
     /// Keeps a SUBSCRIBE until other brokers know of its subscriptions; returns it if it need not
@@ -213,8 +222,12 @@ impl Broker {
         for Made { request, result, .. } in &made {
             // The subscription may have ended meanwhile.
             let is_there = self.router.find(index, request.text()).is_some();
-            let begins = (request.wants_token() && is_there).then(|| self.begins(now, index, &request.view()));
-            answered.results.push(result.clone().map(|granted| Granted { begins, ..granted }));
+            let is_asked = request.wants_token() && is_there;
+            let begins = is_asked.then(|| self.begins(now, index, &request.view()));
+            let filter = is_asked.then(|| SharedFilter::checked(request.text()).filter);
+            let deadline = filter.and_then(|filter| self.router.profiles().least_deadline(filter));
+            let infeasible = deadline.and_then(|deadline| slower_than(&mut self.overlay.net, deadline));
+            answered.results.push(result.clone().map(|granted| Granted { begins, infeasible, ..granted }));
         }
         let is_only = !self.router.is_watched() && self.router.len() <= made.len();
         self.overlay.net.record_answered(now, is_only);

@@ -120,7 +120,7 @@ impl Broker {
             }
             let (qos, durability) = (asked.spec.granted_qos(), asked.spec.durability);
             let is_new = result == Ok(true);
-            let result = result.map(|_| Granted { qos, durability, is_less: *is_less, begins: None });
+            let result = result.map(|_| Granted { qos, durability, is_less: *is_less, begins: None, infeasible: None });
             made.push(Made { request: Request::keep(asked), is_new, result });
         }
         self.record_changed(now, index, true);

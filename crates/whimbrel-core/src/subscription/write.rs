@@ -98,7 +98,7 @@ impl Broker {
                 return Err(Refusal::LogFailed);
             }
             let durability = if known.spec.is_durable() { Durability::Durable } else { asked.spec.durability };
-            Ok(Granted { qos: known.spec.qos, durability, is_less: false, begins: None })
+            Ok(Granted { qos: known.spec.qos, durability, is_less: false, begins: None, infeasible: None })
         };
         let results: Vec<_> = filters.iter().map(known).collect();
         out.subscribed(asker.whom.link, asker.tag, &results, &[]);

@@ -15,9 +15,9 @@ mod walk;
 
 pub(crate) use index::{TopicEntry, TopicIndex, TopicVersion};
 pub(crate) use profile::TopicSettings;
-pub use profile::{DEADLINE_MAX, Persistence, Profile, TopicRate};
-pub(crate) use profiles::Profiles;
+pub use profile::{DEADLINE_MAX, Persistence, Profile, TopicRate, TopicTransport};
 pub use profiles::{ListedProfile, PROFILES_MAX, RankedProfile};
+pub(crate) use profiles::{Profiles, TopicPeriod};
 pub use punctuality::{LateCause, Punctuality, SLACK_BOUNDS_PERCENT, TopicDeliveries};
 pub use rates::RATE_BURST;
 pub(crate) use rates::Rates;

@@ -29,6 +29,17 @@ pub enum TopicRate {
     Bytes(NonZeroU32),
 }
 
+/// How best-effort events go over links to other brokers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TopicTransport {
+    /// On a stream: none is lost while a link stays, and each waits for those before it.
+    #[default]
+    Stream,
+    /// Each as a datagram, which may be lost and waits for none; events that do not fit one go on a
+    /// stream. Only of topics with a deadline.
+    Datagram,
+}
+
 /// The settings for topics that match a filter. Of several profiles that match a topic one counts.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Profile {
@@ -42,12 +53,17 @@ pub struct Profile {
     /// edge; whole milliseconds, at least one, at most [`DEADLINE_MAX`]. Topics with a deadline
     /// have streams of their own.
     pub deadline: Option<Duration>,
+    /// The longest time without an event that subscribers of these topics accept; those with
+    /// notices are told when it passes.
+    pub period: Option<Duration>,
     /// The throughput of each topic; `None`: no bound.
     pub rate: Option<TopicRate>,
     /// The importance of events that name none.
     pub importance: Option<u8>,
     /// How long events without an expiry of their own are delivered.
     pub expiry: Option<Duration>,
+    /// How best-effort events go over links.
+    pub transport: TopicTransport,
 }
 
 /// The settings of one topic: the part of its profile that its events need.
@@ -59,27 +75,34 @@ pub(crate) struct TopicSettings {
     pub(crate) rate: Option<TopicRate>,
     importance: Option<u8>,
     expiry: Option<Duration>,
+    pub(crate) transport: TopicTransport,
+    /// The place of the profile among [`Profiles`](super::Profiles), if it has a period.
+    pub(crate) period_of: Option<u32>,
 }
 
 impl From<&Profile> for TopicSettings {
     fn from(profile: &Profile) -> TopicSettings {
-        let Profile { filter: _, persistence, reliability, deadline, rate, importance, expiry } = profile;
+        let Profile { filter: _, persistence, reliability, deadline, period: _, rate, importance, expiry, transport } =
+            profile;
         TopicSettings {
+            period_of: None,
             persistence: *persistence,
             reliability: *reliability,
             deadline_ms: deadline.map(|deadline| deadline.min(DEADLINE_MAX).as_millis() as u32),
             rate: *rate,
             importance: *importance,
             expiry: *expiry,
+            transport: *transport,
         }
     }
 }
 
 impl TopicSettings {
     /// Whether events keep all that they were published with, and are taken at any rate: whether
-    /// they are logged is all that may be set.
+    /// they are logged, how they travel and how often they come is all that may be set.
     pub(crate) fn changes_nothing(&self) -> bool {
-        TopicSettings { persistence: Persistence::Auto, ..*self } == TopicSettings::default()
+        let TopicSettings { persistence, transport, period_of, .. } = TopicSettings::default();
+        TopicSettings { persistence, transport, period_of, ..*self } == TopicSettings::default()
     }
 
     /// Whether the topic has a deadline.

@@ -3,6 +3,7 @@
 //! The profiles of the configuration come first, in their order. Those that were made at a running
 //! broker follow, by rank and then by filter.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::EventId;
@@ -44,6 +45,17 @@ pub struct ListedProfile {
     pub punctuality: Punctuality,
 }
 
+/// A period in which a subscription expects an event of a profile's topics.
+#[derive(Debug)]
+pub(crate) struct TopicPeriod {
+    /// The profile's place, as [`TopicSettings::period_of`].
+    pub(crate) profile: u32,
+    /// The narrower of the subscription's filter and the profile's.
+    pub(crate) filter: Box<str>,
+    /// The longest time without an event that is accepted.
+    pub(crate) period: Duration,
+}
+
 #[derive(Debug)]
 struct IndexedProfile {
     order: ProfileOrder,
@@ -62,6 +74,10 @@ pub(crate) struct Profiles {
     made: BTreeMap<Box<str>, u32>,
     /// The number of profiles whose events are never logged.
     volatile: usize,
+    /// The number of profiles with a period.
+    with_period: usize,
+    /// The number of profiles with a deadline.
+    with_deadline: usize,
     late_arrivals: LateArrivals,
 }
 
@@ -75,6 +91,8 @@ impl Profiles {
             index: FilterIndex::new(seed),
             made: BTreeMap::new(),
             volatile: 0,
+            with_period: 0,
+            with_deadline: 0,
             late_arrivals: LateArrivals::default(),
         }
     }
@@ -114,7 +132,7 @@ impl Profiles {
         let filter = TopicFilter::new(&profile.filter).expect("the filter of a profile has been checked");
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
         self.index.insert(filter, slot);
-        self.volatile += usize::from(profile.persistence == Persistence::Volatile);
+        self.count(&profile, 1);
         self.by_order.insert(order.clone(), slot);
         let indexed = Some(IndexedProfile { order, profile, punctuality: Punctuality::default() });
         match self.slots.get_mut(slot as usize) {
@@ -127,8 +145,20 @@ impl Profiles {
         let Some(slot) = self.by_order.remove(order) else { return };
         let gone = self.slots[slot as usize].take().expect("an ordered profile is in its slot");
         self.index.remove(TopicFilter::checked(&gone.profile.filter), slot);
-        self.volatile -= usize::from(gone.profile.persistence == Persistence::Volatile);
+        self.count(&gone.profile, -1);
         self.free.push(slot);
+    }
+
+    /// Counts a profile that comes (1) or goes (-1).
+    fn count(&mut self, profile: &Profile, step: isize) {
+        let counts = [
+            (&mut self.volatile, profile.persistence == Persistence::Volatile),
+            (&mut self.with_period, profile.period.is_some()),
+            (&mut self.with_deadline, profile.deadline.is_some()),
+        ];
+        for (count, _) in counts.into_iter().filter(|(_, counts)| *counts) {
+            *count = count.checked_add_signed(step).expect("each profile that goes has come");
+        }
     }
 
     /// A profile that was made, by its filter.
@@ -185,7 +215,44 @@ impl Profiles {
 
     /// The settings of a topic. Costs a walk of the index; routes keep them.
     pub(crate) fn of(&self, topic: TopicName<'_>) -> TopicSettings {
-        self.first_of(topic).map(|slot| TopicSettings::from(&self.at(slot).profile)).unwrap_or_default()
+        let of = |slot| {
+            let profile = &self.at(slot).profile;
+            let mut settings = TopicSettings::from(profile);
+            settings.period_of = profile.period.map(|_| slot);
+            settings
+        };
+        self.first_of(topic).map(of).unwrap_or_default()
+    }
+
+    /// The periods in which events of topics under a filter are expected, in the order in which
+    /// profiles count. Costs a look at each profile if some profile has a period.
+    pub(crate) fn periods_of(&self, filter: TopicFilter<'_>) -> impl Iterator<Item = TopicPeriod> {
+        let few = if self.with_period == 0 { 0 } else { usize::MAX };
+        self.by_order.values().take(few).filter_map(move |slot| {
+            let profile = &self.at(*slot).profile;
+            let period = profile.period?;
+            let of_profile = TopicFilter::checked(&profile.filter);
+            let narrower = if of_profile.covers(filter) { filter } else { of_profile };
+            let of = TopicPeriod { profile: *slot, filter: narrower.as_str().into(), period };
+            of_profile.intersects(filter).then_some(of)
+        })
+    }
+
+    /// The least deadline of all profiles. Costs as much as [`Profiles::least_deadline`].
+    pub(crate) fn least_of_all(&self) -> Option<Duration> {
+        self.least_deadline(TopicFilter::checked("#"))
+    }
+
+    /// The least deadline that some topics under a filter may have. Costs a look at each profile if
+    /// some profile has a deadline.
+    pub(crate) fn least_deadline(&self, filter: TopicFilter<'_>) -> Option<Duration> {
+        let few = if self.with_deadline == 0 { 0 } else { usize::MAX };
+        let deadline = |slot: &u32| {
+            let profile = &self.at(*slot).profile;
+            let deadline = profile.deadline?;
+            TopicFilter::checked(&profile.filter).intersects(filter).then_some(deadline)
+        };
+        self.by_order.values().take(few).filter_map(deadline).min()
     }
 
     /// The slot of the profile that counts for a topic.

@@ -41,9 +41,9 @@ fn every_broker_on_the_way_can_tell_what_became_of_an_event() {
     let (mut net, id) = passed();
     let traces: Vec<_> = net.nodes.iter_mut().map(|node| node.core.trace(id)).collect();
     let expected = [
-        "0 sent to b1\naccepted here, on a/b\nfor b2, which wants a/+; way b0 > b1 > b2\n",
-        "0 came from b0\n0 sent to b2\n",
-        "0 came from b1\n0 taken for subscriptions here\n",
+        "0 sent to b1\naccepted here, on a/b\nfor b2, which wants a/+; way b0 > b1 > b2, 2.0 ms\n",
+        "0 came from b0, 1.0 ms old\n0 sent to b2\n",
+        "0 came from b1, 2.0 ms old\n0 taken for subscriptions here\n",
     ];
     assert_eq!(traces, expected);
     net.close(1);
@@ -82,7 +82,7 @@ fn neighbours_are_named_in_traces_when_their_links_are_gone() {
     net.close(0);
     net.advance(SECOND);
     assert!(net.nodes[1].core.links().iter().all(|link| *link.name != *"b0"));
-    assert_eq!(net.nodes[1].core.trace(id), "0 came from b0\n0 sent to b2\n");
+    assert_eq!(net.nodes[1].core.trace(id), "0 came from b0, 1.0 ms old\n0 sent to b2\n");
 }
 
 #[test]

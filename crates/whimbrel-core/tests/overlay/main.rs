@@ -10,6 +10,7 @@ mod deadlines;
 mod disk;
 mod doubt;
 mod early;
+mod expected;
 mod holes;
 mod interest;
 mod leaving;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use whimbrel_core::{
-    Accepted, Channel, Delivery, Granted, HangUp, Kick, Link, LinkOutput, Output, PeerLink, Refusal, Segment, Sent,
+    Accepted, Channel, Delivery, Granted, HangUp, Hop, Kick, Link, LinkOutput, Output, PeerLink, Refusal, Segment, Sent,
 };
-use whimbrel_event::{Qos, Time};
+use whimbrel_event::{AcceptedEvent, Qos, Time};
 
 use super::Clients;
 use super::costs::Costs;
@@ -53,6 +53,14 @@ impl<C: Clients> LinkOutput for Door<'_, C> {
 
     fn peer_hang_up(&mut self, link: PeerLink, _: HangUp) {
         self.hung_up.push(link);
+    }
+
+    fn wants_steps(&self) -> bool {
+        self.clients.wants_steps()
+    }
+
+    fn hop(&mut self, event: &AcceptedEvent<'_>, hop: Hop) {
+        self.clients().hop(event, hop);
     }
 }
 

@@ -10,6 +10,7 @@
 mod birth;
 pub mod costs;
 mod door;
+pub mod drift;
 mod give;
 mod links;
 mod log;
@@ -31,6 +32,7 @@ use whimbrel_selector::Selector;
 use birth::Birth;
 use costs::Costs;
 use door::Door;
+use drift::ClockDrift;
 use give::give;
 use log::{Log, Slice};
 use meter::{Kind, Meter, events_come};
@@ -132,6 +134,7 @@ struct Node {
     routing: Routing,
     pace: Pace,
     profiles: Vec<Profile>,
+    drift: ClockDrift,
     tape: Option<Tape>,
 }
 
@@ -169,6 +172,8 @@ pub struct Setup {
     pub pace: Pace,
     /// The profiles of topics.
     pub profiles: Vec<Profile>,
+    /// The rate of its clock.
+    pub drift: ClockDrift,
     /// Whether its input is recorded until it ends: see [`Cores::replay`]. It has no log then.
     pub is_recorded: bool,
 }
@@ -192,7 +197,7 @@ impl Cores {
 
     /// Adds a running broker, and returns its number.
     pub fn add(&mut self, setup: Setup) -> usize {
-        let Setup { commit, buffer, cache, moves_sessions, routing, pace, profiles, is_recorded } = setup;
+        let Setup { commit, buffer, cache, moves_sessions, routing, pace, profiles, drift, is_recorded } = setup;
         assert!(commit.is_none() || !is_recorded, "what a log gives is not recorded");
         let number = self.nodes.len();
         self.nodes.push(Node {
@@ -211,6 +216,7 @@ impl Cores {
             routing,
             pace,
             profiles,
+            drift,
             tape: is_recorded.then(Tape::default),
         });
         self.boot(number);
@@ -220,8 +226,8 @@ impl Cores {
     fn boot(&mut self, number: usize) {
         let (now, expects_peers) = (self.now, number > 0 || !self.wires.is_empty());
         self.seed += 1;
-        let birth = Birth { seed: self.seed, at: now, expects_peers };
         let node = &mut self.nodes[number];
+        let birth = Birth { seed: self.seed, at: node.drift.shown_at(now), expects_peers };
         node.core = Some(node.born(birth));
         node.free = now;
         if let Some(tape) = &mut node.tape {
@@ -356,8 +362,9 @@ impl Cores {
     fn turn(&mut self, number: usize, task: Task, clients: &mut impl Clients) {
         let node = &mut self.nodes[number];
         let Some(core) = &mut node.core else { return };
+        let now = node.drift.shown_at(self.now);
         if let Some(tape) = &mut node.tape {
-            tape.keep(self.now, &task);
+            tape.keep(now, &task);
         }
         let spent = cost_of(&self.costs, &task);
         let measured = self.meter.as_ref().map(|_| (Kind::of(&task), events_come(core), Meter::clock()));
@@ -370,17 +377,17 @@ impl Cores {
             Task::Committed => {
                 let upto = node.log.as_mut().and_then(Log::committed);
                 if let Some(upto) = upto {
-                    core.handle(self.now, Input::Committed { upto }, &mut door);
+                    core.handle(now, Input::Committed { upto }, &mut door);
                 }
             }
             Task::Read => {
                 if let Some(Slice { number, records, upto }) = node.log.as_mut().and_then(Log::read) {
                     let records: Vec<_> = records.iter().map(|(tick, body)| (*tick, body.as_slice())).collect();
                     let fetched = Fetched { number, records: &records, upto, lost: None };
-                    core.handle(self.now, Input::Fetched(fetched), &mut door);
+                    core.handle(now, Input::Fetched(fetched), &mut door);
                 }
             }
-            task => give(core, self.now, task, &mut door),
+            task => give(core, now, task, &mut door),
         }
         let Door { said, hung_up, spent, .. } = door;
         if let (Some(meter), Some((kind, events, began))) = (&mut self.meter, measured) {
@@ -402,7 +409,7 @@ impl Cores {
         let now = self.now;
         let node = &mut self.nodes[number];
         let Some(core) = &mut node.core else { return };
-        core.flush(now);
+        core.flush(node.drift.shown_at(now));
         let mut tasks = Vec::new();
         if let Some(log) = &mut node.log {
             let (begins, reads) = log.take(core);
@@ -410,7 +417,7 @@ impl Cores {
             tasks.extend((0..reads).map(|_| Task::Read));
         }
         let takes = node.log.as_ref().map_or(Duration::ZERO, Log::takes);
-        let due = core.next_deadline().map(|(at, _)| at.max(now));
+        let due = core.next_deadline().map(|(at, _)| node.drift.reaches(at).max(now));
         let is_new = due != node.due;
         node.due = due;
         if let Some(at) = due.filter(|_| is_new) {

@@ -364,7 +364,7 @@ fn take(network: &Network, dial: &mut Dial, (seat, region): (Seat, usize), messa
     }
     match message.notice() {
         Some(Notice::Gap(gap)) => network.board.gap(seat, gap),
-        Some(Notice::Silence { .. }) => {}
+        Some(Notice::Silence { .. } | Notice::Overdue { .. } | Notice::Stalled { .. }) => {}
         None => {
             // A broken connection may lose acknowledgements; then QoS 1 sends again, and says so.
             let may_repeat = message.dup && !dial.clean;

@@ -177,7 +177,7 @@ impl Roamer {
         }
         match message.notice() {
             Some(Notice::Gap(gap)) => self.network.board.gap(seat, gap),
-            Some(Notice::Silence { .. }) => {}
+            Some(Notice::Silence { .. } | Notice::Overdue { .. } | Notice::Stalled { .. }) => {}
             None => {
                 self.network.tell(seat, message, How { region: self.travel.at(), ..How::default() });
             }

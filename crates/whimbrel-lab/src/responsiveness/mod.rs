@@ -18,6 +18,7 @@ mod scene;
 mod slots;
 mod stage;
 mod tally;
+mod told;
 mod truth;
 
 use crate::experiment::Plan;
@@ -35,4 +36,5 @@ pub const VIRTUAL: &[Plan] = &[
     reaction::PLAN,
     dead::PLAN,
     noise::PLAN,
+    told::PLAN,
 ];

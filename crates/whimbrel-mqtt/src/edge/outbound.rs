@@ -56,6 +56,10 @@ const PENDING: &str = "w-pending";
 /// The user property of a SUBACK with what was granted, where that is less than was asked for.
 const GRANTED: &str = "w-granted";
 
+/// The user property of a SUBACK with the milliseconds that events take at best, where that is
+/// longer than their deadline.
+const INFEASIBLE: &str = "w-infeasible";
+
 /// The user property with the position at which a subscription begins.
 const TOKEN: &str = "w-token";
 
@@ -373,6 +377,9 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         if answers.iter().any(|(_, begins)| begins.is_some()) {
             for (_, begins) in &answers {
                 tokens.push(TOKEN, &begins.map(ToString::to_string).unwrap_or_default());
+            }
+            if let Some(best) = results.iter().flatten().filter_map(|granted| granted.infeasible).max() {
+                tokens.push(INFEASIBLE, &best.as_micros().div_ceil(1_000).to_string());
             }
         }
         if self.edge.wants_diagnostics(link.0) {

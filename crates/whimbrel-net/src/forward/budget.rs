@@ -9,7 +9,7 @@
 use whimbrel_event::{HostId, Time};
 use whimbrel_wire::Subtree;
 
-use super::Sending;
+use super::{Carrier, Sending};
 use crate::Net;
 use crate::fault::NetFaults;
 use crate::link::peers::{Peer, Peers};
@@ -17,6 +17,7 @@ use crate::link::watch::LinkCondition;
 use crate::pace::Routing;
 use crate::route::{Routes, cost_us};
 use crate::topology::Topology;
+use crate::traces::{RerouteCause, TraceStep};
 
 /// Another path has to be better by this part of the present one, per cent, and by [`BETTER_US`].
 const BETTER_PERCENT: u64 = 10;
@@ -122,5 +123,23 @@ impl<'a> Budgets<'a> {
         let present_us = planned.cost_us + surplus_us;
         let better_by_us = BETTER_US + present_us * BETTER_PERCENT / 100;
         other.is_some_and(|cost_us| cost_us + better_by_us < present_us)
+    }
+}
+
+impl Carrier<'_> {
+    /// Counts an event that does not take the link behind a port, and notes why.
+    pub(super) fn record_reroute(&mut self, sending: &Sending<'_>, port: u16) {
+        self.stats.repairs += 1;
+        let link = self.peers.behind(port).and_then(|link| self.peers.get(link));
+        let cause = match link.map(Peer::condition) {
+            None => RerouteCause::Down,
+            Some(LinkCondition::Dark) => RerouteCause::Dark,
+            Some(LinkCondition::Lossy(_)) => RerouteCause::Lossy,
+            Some(LinkCondition::Good | LinkCondition::Slow(_)) => RerouteCause::Slow,
+        };
+        self.stats.reroutes[cause as usize] += u64::from(sending.deadline_ms.is_some());
+        if let Some(neighbour) = self.peers.neighbour(port) {
+            self.traffic.traces.record(self.now, sending.id, TraceStep::Rerouted(neighbour, cause));
+        }
     }
 }

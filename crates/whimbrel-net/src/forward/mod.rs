@@ -157,7 +157,6 @@ impl Net {
             Some(_) => Budgets::of(now, self).exceeded(sending, dests.iter().map(|(host, _)| *host)),
             None => Vec::new(),
         };
-        self.stats.reroutes += avoided.len() as u64;
         let mut hosts = core::mem::take(&mut self.traffic.hosts);
         hosts.clear();
         hosts.extend(dests.iter().map(|(host, _)| *host));
@@ -186,7 +185,6 @@ impl Net {
         out: &mut dyn LinkOutput,
     ) {
         let is_rerouted = sending.deadline_ms.is_some() && Budgets::of(now, self).is_exceeded_by(sending, part);
-        self.stats.reroutes += u64::from(is_rerouted);
         if let Some(link) = self.peers.behind(part.port()).filter(|_| !is_rerouted) {
             let mut tree = core::mem::take(&mut self.traffic.tree);
             tree.clear();
@@ -255,13 +253,12 @@ impl Net {
             self.traffic.traces.record(now, sending.id, TraceStep::GivenUp);
             return;
         }
-        self.stats.repairs += 1;
         let dead: Vec<HostId> = self.peers.neighbour(port).into_iter().collect();
+        self.carrier(now).record_reroute(sending, port);
         let hosts: Vec<HostId> = below.iter().map(|(host, _)| *host).collect();
         self.routes.update(&self.topology);
         let found = self.routes.avoiding(sending.repairers.as_slice(), &dead).trees(&hosts);
         self.stats.unreachable += found.unreachable.len() as u64;
-        self.traffic.traces.record(now, sending.id, TraceStep::Repaired);
         let sending = Sending { repairers, ..*sending };
         let mut broken = Vec::new();
         for tree in &found.trees {

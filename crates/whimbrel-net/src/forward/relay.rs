@@ -34,7 +34,7 @@ impl Net {
         if !frame.answer {
             peer.latency.record(Duration::from_micros(age_us));
         }
-        self.traffic.traces.record(now, id, TraceStep::Came(from));
+        self.traffic.traces.record(now, id, TraceStep::Came(from, age_us));
         let tree = frame.routes().ok()?;
         let sending = Sending {
             id,

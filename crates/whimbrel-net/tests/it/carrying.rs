@@ -71,7 +71,7 @@ fn an_event_goes_once_over_each_link_of_its_tree() {
     let steps: Vec<TraceStep> = fabric.node(2).net.trace_of(id).map(|note| note.what).collect();
     let to = |number| TraceStep::Sent(host_of(number));
     // In the order in which the links came up.
-    assert_eq!(steps, [TraceStep::Came(host_of(1)), to(4), to(6), to(3), TraceStep::Passed]);
+    assert_eq!(steps, [TraceStep::Came(host_of(1), 6_000), to(4), to(6), to(3), TraceStep::Passed]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use whimbrel_event::{Reliability, Time};
 use whimbrel_net::link::watch::LinkCondition;
+use whimbrel_net::traces::RerouteCause;
 use whimbrel_net::{Channel, Net, Routing};
 use whimbrel_wire::{Flash, Frame, LOSS_MAX, LinkReport};
 
@@ -218,7 +219,7 @@ fn a_broker_on_the_way_sends_an_event_round_a_link_that_uses_up_its_share() {
     let mut world = Watched::with_little_margin(|_| {});
     world.flow(&[3], SECOND * 20);
     let before = world.fabric.node(2).net.stats().clone();
-    assert_eq!((before.reroutes, before.conditions_changed), (0, 0));
+    assert_eq!((before.reroutes, before.conditions_changed), ([0; 4], 0));
     // Not enough for a slow direction, and too much for both.
     world.fabric.trouble(1, 2, slower(18));
     world.fabric.trouble(2, 1, slower(18));
@@ -227,7 +228,8 @@ fn a_broker_on_the_way_sends_an_event_round_a_link_that_uses_up_its_share() {
     let late = world.late(3, 4);
     assert!(late.iter().all(|number| *number <= 2_000 + 15), "{late:?}");
     let stats = world.fabric.node(2).net.stats();
-    assert!(stats.reroutes > 150 && stats.conditions_changed == 0, "{stats:?}");
+    let of = |cause: RerouteCause| stats.reroutes[cause as usize];
+    assert!(of(RerouteCause::Slow) > 150 && stats.conditions_changed == 0, "{stats:?}");
     world.fabric.run(SECOND);
     world.fabric.check().expect("each event has arrived once, in order");
 }
@@ -290,7 +292,7 @@ fn without_reaction_nothing_is_sent_round_and_all_are_told_all_the_same() {
     assert!(took <= REACTION + MILLI * 24, "{took:?}");
     world.flow(&[0], MILLI * 200);
     let stats = world.fabric.node(0).net.stats();
-    assert_eq!((stats.detours, stats.reroutes, stats.repairs), (0, 0, 0));
+    assert_eq!((stats.detours, stats.reroutes, stats.repairs), (0, [0; 4], 0));
     assert!(world.fabric.node(2).net.stats().events_relayed > 0, "later events take the better way");
 }
 

@@ -12,7 +12,7 @@ use whimbrel_selector::TopicFilter;
 
 use super::answers::{DeadlineDeliveries, LateCount, SlackCount, TopicChanged, TopicProfile, TopicProfiles};
 use super::{Shared, json, percent, refuse};
-use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, set, word_of};
+use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, TRANSPORTS, set, word_of};
 use crate::config::value::{Kind, Refusal, Value};
 
 /// Profiles in one answer, unless fewer are asked for.
@@ -116,7 +116,7 @@ fn listed(listed: &ListedProfile) -> TopicProfile {
 }
 
 fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
-    let Profile { filter, persistence, reliability, deadline, rate, importance, expiry } = profile;
+    let Profile { filter, persistence, reliability, deadline, period, rate, importance, expiry, transport } = profile;
     let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
     TopicProfile {
         filter: filter.to_string(),
@@ -129,7 +129,9 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
             TopicRate::Bytes(bytes) => format!("{bytes} B/s"),
         }),
         importance: *importance,
+        period_ms: period.as_ref().map(millis),
         expiry_ms: expiry.as_ref().map(millis),
+        transport: word_of(&TRANSPORTS, *transport).to_owned(),
         deliveries: None,
     }
 }
@@ -139,15 +141,15 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use whimbrel_core::Persistence;
+    use whimbrel_core::{Persistence, TopicTransport};
     use whimbrel_event::Reliability;
 
     use super::*;
 
     #[test]
     fn a_profile_is_read_from_a_request_as_from_the_configuration() {
-        let query =
-            "rank=3&deadline=50%20ms&persistence=volatile&rate=100%2Fs&importance=9&reliability=reliable&expiry=10s";
+        let query = "rank=3&deadline=50%20ms&persistence=volatile&rate=100%2Fs&importance=9&reliability=reliable&expiry=10s&period=5s\
+             &transport=datagram";
         let made = read("alarm/#", Some(query)).expect("it is valid");
         let rate = NonZeroU32::new(100).map(TopicRate::Events);
         let profile = Profile {
@@ -158,10 +160,13 @@ mod tests {
             rate,
             importance: Some(9),
             expiry: Some(Duration::from_secs(10)),
+            period: Some(Duration::from_secs(5)),
+            transport: TopicTransport::Datagram,
         };
         assert_eq!(made, RankedProfile { rank: 3, profile });
         let shown = answer(Some(3), &made.profile);
         assert_eq!((shown.rate.as_deref(), shown.deadline_ms), (Some("100/s"), Some(50)));
+        assert_eq!((shown.period_ms, &*shown.transport), (Some(5_000), "datagram"));
     }
 
     #[test]
@@ -170,6 +175,8 @@ mod tests {
         assert!(refused("a/#/b", "").contains("is no topic filter"));
         assert!(refused("a", "deadline=0ms").contains("`deadline` is out of range; write"));
         assert!(refused("a", "deadline=2h").contains("to 1h"));
+        assert!(refused("a", "period=25h").contains("`period` is out of range"));
+        assert!(refused("a", "transport=pigeon").contains("datagram"));
         assert!(refused("a", "rate=fast").contains("\"100/s\""));
         assert!(refused("a", "rate=0/s").contains("is no rate"));
         assert!(refused("a", "urgency=9").contains("it has rank, persistence"));

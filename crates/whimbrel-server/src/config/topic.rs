@@ -7,7 +7,7 @@ use std::time::Duration;
 use miette::NamedSource;
 use toml::Spanned;
 use toml::de::DeValue;
-use whimbrel_core::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile};
+use whimbrel_core::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile, TopicTransport};
 use whimbrel_event::{IMPORTANCE_MAX, Reliability};
 
 use super::problem::{Place, Problem};
@@ -18,6 +18,9 @@ use super::value::{Kind, Value};
 /// The longest expiry of a profile, ms: that of MQTT, 136 years.
 const EXPIRY_MAX_MS: u64 = u32::MAX as u64 * 1_000;
 
+/// The longest period of a profile, ms: a day.
+const PERIOD_MAX_MS: u64 = 86_400_000;
+
 /// The words for what is logged.
 pub(crate) const PERSISTENCES: [(&str, Persistence); 3] =
     [("auto", Persistence::Auto), ("persistent", Persistence::Persistent), ("volatile", Persistence::Volatile)];
@@ -26,22 +29,29 @@ pub(crate) const PERSISTENCES: [(&str, Persistence); 3] =
 pub(crate) const RELIABILITIES: [(&str, Reliability); 2] =
     [("reliable", Reliability::Reliable), ("best-effort", Reliability::BestEffort)];
 
+/// The words for how best-effort events go over links.
+pub(crate) const TRANSPORTS: [(&str, TopicTransport); 2] =
+    [("stream", TopicTransport::Stream), ("datagram", TopicTransport::Datagram)];
+
 /// The keys of a profile beside its filter, with their values.
-pub(crate) const KEYS: [(&str, Kind); 6] = [
+pub(crate) const KEYS: [(&str, Kind); 8] = [
     ("persistence", Kind::Choice(&[PERSISTENCES[0].0, PERSISTENCES[1].0, PERSISTENCES[2].0])),
     ("reliability", Kind::Choice(&[RELIABILITIES[0].0, RELIABILITIES[1].0])),
     ("deadline", Kind::Duration(1, DEADLINE_MAX.as_millis() as u64)),
+    ("period", Kind::Duration(1, PERIOD_MAX_MS)),
     ("rate", Kind::Rate),
     ("importance", Kind::Count(1, IMPORTANCE_MAX as u64)),
     ("expiry", Kind::Duration(1, EXPIRY_MAX_MS)),
+    ("transport", Kind::Choice(&[TRANSPORTS[0].0, TRANSPORTS[1].0])),
 ];
 
 const TOPIC: &str = "write [[topic]] with `filter`, a topic filter, and some of `persistence` (\"auto\", \"persistent\" or \
-                     \"volatile\"), `reliability` (\"reliable\" or \"best-effort\"), `deadline` (\"50 ms\"), `rate` (\"100/s\" or \
-                     \"64 KiB/s\"), `importance` (1 to 10) and `expiry` (\"10 s\")";
+                     \"volatile\"), `reliability` (\"reliable\" or \"best-effort\"), `deadline` (\"50 ms\"), `period` (\"5 s\"), \
+                     `rate` (\"100/s\" or \"64 KiB/s\"), `importance` (1 to 10), `expiry` (\"10 s\") and `transport` \
+                     (\"stream\" or \"datagram\")";
 
 /// Keys reserved for later versions.
-const LATER: [&str; 5] = ["paths", "availability", "period", "transport", "domains"];
+const LATER: [&str; 3] = ["paths", "availability", "domains"];
 
 /// The tables of `whimbrel.toml`; the first that matches a topic counts.
 #[derive(Debug, Default)]
@@ -109,6 +119,8 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
         ("persistence", Value::Text(word)) => profile.persistence = value_of(&PERSISTENCES, word),
         ("reliability", Value::Text(word)) => profile.reliability = Some(value_of(&RELIABILITIES, word)),
         ("deadline", Value::Duration(deadline)) => profile.deadline = Some(whole_millis(*deadline)),
+        ("period", Value::Duration(period)) => profile.period = Some(whole_millis(*period)),
+        ("transport", Value::Text(word)) => profile.transport = value_of(&TRANSPORTS, word),
         ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
         ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
         ("expiry", Value::Duration(expiry)) => profile.expiry = Some(whole_millis(*expiry)),

@@ -119,6 +119,13 @@ pub const COUNTERS: &[Row<Number>] = &[
         "Events of shared subscriptions that no member which was there could be sent, as they are too large for it or not allowed",
         |s| s.core.dropped_untaken,
     ),
+    ("whimbrel_notices_overdue", "Notices that an event had not come by its deadline", |s| s.core.notices_overdue),
+    ("whimbrel_overdue_untold", "Events that were not awaited for such notices, as too many were", |s| {
+        s.core.overdue_untold
+    }),
+    ("whimbrel_notices_stalled", "Notices that no event had come for the period of its topic's profile", |s| {
+        s.core.notices_stalled
+    }),
     ("whimbrel_notices_too_large", "Notices left out because the client does not accept packets of that size", |s| {
         s.core.notices_too_large
     }),

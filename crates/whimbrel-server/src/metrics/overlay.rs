@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use whimbrel_core::HangUp;
-use whimbrel_core::overlay::{FrameClass, LinkInfo, Occupancy, OverlayStats, RoamGauges};
+use whimbrel_core::overlay::{FrameClass, LinkInfo, Occupancy, OverlayStats, RerouteCause, RoamGauges};
 
 use super::{put, put_family};
 
@@ -68,11 +68,6 @@ const COUNTERS: &[Row<Number>] = &[
         "whimbrel_overlay_repairs_given_up",
         "Parts of events' ways that could not be reached around a link that was down",
         |s| s.net.repairs_given_up,
-    ),
-    (
-        "whimbrel_overlay_reroutes",
-        "Ways of events with a deadline that were changed here because a link would have used up more than its share",
-        |s| s.net.reroutes,
     ),
     ("whimbrel_overlay_detours", "Events with a deadline that were sent again around a link that was dark", |s| {
         s.net.detours
@@ -242,6 +237,9 @@ pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[Li
     }
     let ends = HangUp::ALL.map(label).into_iter().zip(stats.net.hang_ups);
     put_family(encoder, "whimbrel_overlay_hang_ups", "Links that this broker ended, by reason", "reason", ends)?;
+    let causes = RerouteCause::ALL.map(RerouteCause::name).into_iter().zip(stats.net.reroutes);
+    let help = "Ways of events with a deadline that were changed here, by what is wrong with the link that was on them";
+    put_family(encoder, "whimbrel_overlay_reroutes", help, "cause", causes)?;
     for (name, help, read) in LINK_COUNTERS {
         put_family(encoder, name, help, "peer", links.iter().map(|link| (&*link.name, read(link))))?;
     }
@@ -305,8 +303,9 @@ mod tests {
     fn every_number_has_its_metric() {
         let printed = format!("{:?}", OverlayStats::default());
         let names = printed.split(['{', ',']).filter(|part| part.contains(':')).count();
-        // The reasons of hang-ups are labels, and `net` has those of the network layer.
-        assert_eq!(names, COUNTERS.len() + 2, "{printed}");
+        // The reasons of hang-ups and causes of reroutes are labels, and `net` has those of the
+        // network layer.
+        assert_eq!(names, COUNTERS.len() + 3, "{printed}");
         let mut metrics: Vec<_> = COUNTERS.iter().map(|(name, ..)| name).collect();
         metrics.sort_unstable();
         metrics.dedup();

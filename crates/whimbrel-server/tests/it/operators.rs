@@ -171,8 +171,8 @@ async fn metrics_come_in_the_classic_format_to_who_asks_for_it() {
 /// client, a partition) has no number before that.
 #[tokio::test]
 async fn counters_are_there_before_their_first_event() {
-    const OF_WHAT_THERE_IS: [&str; 4] =
-        ["whimbrel_link_", "whimbrel_selector_", "whimbrel_client_gaps", "whimbrel_tls_"];
+    const OF_WHAT_THERE_IS: [&str; 5] =
+        ["whimbrel_link_", "whimbrel_selector_", "whimbrel_client_gaps", "whimbrel_tls_", "whimbrel_deliveries_"];
     let server = start(|_| {}).await;
     let page = get(&server, "/metrics").await.1;
     let mut families: Vec<(&str, &str, usize)> = Vec::new();

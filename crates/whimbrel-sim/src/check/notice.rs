@@ -15,6 +15,10 @@ pub(crate) enum Notice {
     Gap { pubend: u64, from: u64, to: u64, reason: String },
     /// There is nothing more to deliver up to here.
     Silence { to: u64, token: String },
+    /// An event is known to exist, and has not come by its deadline.
+    Overdue { pubend: u64, tick: u64 },
+    /// No event has come under a filter for its period.
+    Stalled,
 }
 
 impl Notice {
@@ -43,6 +47,11 @@ impl Notice {
             "silence" if member("pubend")? == "*" => {
                 Ok(Notice::Silence { to: tick("to")?, token: member("token")?.to_owned() })
             }
+            "overdue" => {
+                let pubend = u64::from_str_radix(member("pubend")?, 16).map_err(|_| format!("no pubend: {text}"))?;
+                Ok(Notice::Overdue { pubend, tick: tick("tick")? })
+            }
+            "stalled" => member("filter").map(|_| Notice::Stalled),
             _ => Err(format!("of no known kind: {text}")),
         }
     }
@@ -82,8 +91,12 @@ mod tests {
         assert_eq!(Notice::parse(gap), Ok(Notice::Gap { pubend: 0xab0, from: 5, to: 9, reason: "slow".to_owned() }));
         let silence = br#"{"kind":"silence","pubend":"*","from":"0","to":"9","token":"AQ-_"}"#;
         assert_eq!(Notice::parse(silence), Ok(Notice::Silence { to: 9, token: "AQ-_".to_owned() }));
+        let overdue = br#"{"kind":"overdue","pubend":"ab0","tick":"5","topic":"a"}"#;
+        assert_eq!(Notice::parse(overdue), Ok(Notice::Overdue { pubend: 0xab0, tick: 5 }));
         for text in [
             r#"{}"#,
+            r#"{"kind":"overdue","pubend":"ab0"}"#,
+            r#"{"kind":"stalled"}"#,
             r#"{"kind":"gap","pubend":"ab0","from":"5","to":"9"}"#,
             r#"{"kind":"gap","pubend":"ab0","from":5,"to":"9","reason":"slow"}"#,
             r#"{"kind":"gap","pubend":"ab0","from":"-5","to":"9","reason":"slow"}"#,

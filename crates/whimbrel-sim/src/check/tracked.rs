@@ -358,6 +358,10 @@ impl Checker {
                     findings.push((Rule::Gap, what));
                 }
             }
+            // These worlds have no profiles.
+            Notice::Overdue { .. } | Notice::Stalled => {
+                findings.push((Rule::Gap, format!("{}: nothing has a deadline or a period", seen.name())));
+            }
             Notice::Silence { to, token } => {
                 let (place, wrong) = track.silence(to, &circumstances);
                 findings.extend(wrong.map(|what| (Rule::Token, format!("{}: {what}", seen.name()))));

@@ -340,6 +340,7 @@ impl Ledger {
             return;
         };
         match notice {
+            Notice::Overdue { .. } | Notice::Stalled => {}
             Notice::Silence { token, .. } => {
                 let Some(place) = Place::of_token(&token) else {
                     return self.broken(Rule::Token, format!("{who} is told {token}, which is no token"));

@@ -42,6 +42,8 @@ pub enum Rule {
     Lost,
     /// When all is well, every event is delivered within `ARRIVE_MAX`.
     Late,
+    /// No event is told to be overdue that was delivered before.
+    Overdue,
     /// All brokers retain the same messages, and none older than what was accepted.
     Retained,
     /// No event travels to a broker without interest in it.
@@ -84,6 +86,8 @@ pub struct Counts {
     pub remote: u64,
     /// Gaps that clients were told of.
     pub gaps: u64,
+    /// Events that clients were told to be overdue.
+    pub overdue: u64,
     /// Events that had to be delivered, and were not, as a gap was told.
     pub excused: u64,
     /// Events that had to be delivered, and were.
@@ -371,7 +375,14 @@ impl Book {
                     let last = of.last.entry(pubend).or_default();
                     *last = to.max(*last);
                 }
-                Ok(Notice::Silence { .. }) => {}
+                Ok(Notice::Overdue { pubend, tick }) => {
+                    self.counts.overdue += 1;
+                    if of.last.get(&pubend).is_some_and(|last| *last >= tick) {
+                        let what = format!("{who} is told that {pubend:x}:{tick} is overdue, and is past that");
+                        return self.breaks(Rule::Overdue, what);
+                    }
+                }
+                Ok(Notice::Silence { .. } | Notice::Stalled) => {}
                 Err(why) => {
                     return self.breaks(Rule::Unwanted, format!("{who} gets a notice that makes no sense: {why}"));
                 }

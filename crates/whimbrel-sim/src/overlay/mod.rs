@@ -193,7 +193,7 @@ fn report(seed: u64, world: &mut World<'_>, plan: &draw::Plan) -> Report {
         nacks: world.net.sum(|stats| stats.nacks_out),
         states: world.net.sum(|stats| stats.net.states_learned),
         conditions: world.net.sum(|stats| stats.net.conditions_changed),
-        rerouted: world.net.sum(|stats| stats.net.detours + stats.net.reroutes),
+        rerouted: world.net.sum(|stats| stats.net.reroutes.iter().sum()),
         crashes: plan.crashes,
         violations: world.book.violations.clone(),
         story: world.story(),

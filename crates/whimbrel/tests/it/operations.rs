@@ -416,7 +416,7 @@ impl Keeper {
             let Event::Message(message) = next(events).await else { panic!("the connection has ended") };
             match message.notice() {
                 Some(Notice::Gap(gap)) => self.gaps.push(gap),
-                Some(Notice::Silence { .. }) => {}
+                Some(Notice::Silence { .. } | Notice::Overdue { .. } | Notice::Stalled { .. }) => {}
                 None => self.got.push(number(&message.payload)),
             }
             self.position.note(&message);

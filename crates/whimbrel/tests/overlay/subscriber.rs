@@ -158,7 +158,7 @@ impl Subscriber {
             position.note(message);
         }
         let seen = match message.notice() {
-            Some(Notice::Silence { .. }) => return,
+            Some(Notice::Silence { .. } | Notice::Overdue { .. } | Notice::Stalled { .. }) => return,
             Some(Notice::Gap(gap)) => {
                 Seen::Gap { pubend: gap.pubend, from: gap.from, to: gap.to, reason: gap.reason.name().to_owned() }
             }

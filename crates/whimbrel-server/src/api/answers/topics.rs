@@ -17,12 +17,18 @@ pub struct TopicProfile {
     pub reliability: Option<String>,
     /// The deadline of events, from acceptance to the subscriber's edge.
     pub deadline_ms: Option<u64>,
+    /// The longest time without an event that subscribers of these topics accept.
+    #[serde(default)]
+    pub period_ms: Option<u64>,
     /// The throughput of each topic: `NUMBER/s` events, or `SIZE/s`.
     pub rate: Option<String>,
     /// The importance of events that name none.
     pub importance: Option<u8>,
     /// How long events without an expiry of their own are delivered.
     pub expiry_ms: Option<u64>,
+    /// How best-effort events go over links to other brokers: `stream` or `datagram`.
+    #[serde(default)]
+    pub transport: String,
     /// Whether deliveries at this broker were in time, since the profile is in effect here; missing
     /// without a deadline, and where a profile was just made or removed.
     #[serde(default)]

@@ -363,6 +363,7 @@ impl Book {
                     era.gaps.push(((pubend, from), to, reason, now));
                 }
                 Ok(Notice::Silence { token, .. }) => era.token = token.parse().ok(),
+                Ok(Notice::Overdue { .. } | Notice::Stalled) => {}
                 Err(why) => self.breaks(Rule::Unwanted, format!("{who} gets a notice that makes no sense: {why}")),
             }
             return;

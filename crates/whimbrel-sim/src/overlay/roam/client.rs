@@ -481,7 +481,7 @@ impl Client {
             match Notice::parse(&message.payload) {
                 Ok(Notice::Silence { token, .. }) => (life.token, life.ids) = (Some(token), BTreeMap::new()),
                 Ok(Notice::Gap { pubend, to, .. }) => reach(&format!("{pubend:x}"), to),
-                Err(_) => {}
+                Ok(Notice::Overdue { .. } | Notice::Stalled) | Err(_) => {}
             }
             return;
         }

@@ -311,7 +311,7 @@ impl Roamer {
         let mut book = self.desk.book();
         let story = &mut book.stories[self.index];
         match message.notice() {
-            Some(Notice::Silence { .. }) => {}
+            Some(Notice::Silence { .. } | Notice::Overdue { .. } | Notice::Stalled { .. }) => {}
             // Streams of best effort promise nothing.
             Some(Notice::Gap(gap)) if gap.pubend.reliability() == Reliability::BestEffort => {}
             Some(Notice::Gap(gap)) => *story.gaps.entry(gap.reason.name().to_owned()).or_default() += 1,

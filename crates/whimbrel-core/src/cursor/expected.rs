@@ -1,0 +1,195 @@
+//! Events that subscriptions with notices expect, and that do not come: known ones by their
+//! deadlines, and one in each period of a topic's profile.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use whimbrel_event::{Event, EventId, Time};
+
+use crate::topic::TopicPeriod;
+
+/// Most events whose deadlines are awaited at once; further ones are not told when overdue.
+const AWAITED_MAX: usize = 1_024;
+
+/// Most profiles with a period that count for one subscription, the first in their order.
+const PERIODS_PER_CURSOR_MAX: usize = 16;
+
+/// After this time it is checked again whether an event that was told to be overdue has come: until
+/// then it is not told anew.
+const TOLD_AGAIN: Duration = Duration::from_secs(1);
+
+/// A profile with a period under which a subscription expects events.
+#[derive(Debug)]
+struct ExpectedPeriod {
+    of: TopicPeriod,
+    /// When the last event came, or the subscription began to expect one.
+    last: Time,
+    /// It was told that none came since.
+    is_told: bool,
+}
+
+/// A known event that has not been passed.
+#[derive(Debug)]
+struct AwaitedEvent {
+    /// Its content, if that is here and was not told yet.
+    event: Option<Event>,
+    is_told: bool,
+}
+
+/// A notice that is due.
+#[derive(Debug)]
+pub(crate) enum DueNotice {
+    /// This event has not come by its deadline; with its content, if that is here.
+    Overdue(EventId, Option<Event>),
+    /// The subscription of this cursor has had no event under this filter for its period.
+    Stalled(u32, Box<str>),
+}
+
+/// See the module's documentation. It holds only subscriptions with notices whose clients are
+/// connected; without any it costs nothing.
+#[derive(Debug, Default)]
+pub(crate) struct ExpectedEvents {
+    listeners: BTreeSet<u32>,
+    /// At most [`AWAITED_MAX`].
+    awaited: BTreeMap<EventId, AwaitedEvent>,
+    /// Their deadlines; of those that were told, when they are checked again.
+    awaited_at: BTreeSet<(Time, EventId)>,
+    /// By cursor.
+    periods: BTreeMap<u32, Vec<ExpectedPeriod>>,
+    /// When a cursor's periods are checked next.
+    periods_at: BTreeSet<(Time, u32)>,
+    /// Known events for which there was no room.
+    untold: u64,
+}
+
+impl ExpectedEvents {
+    /// The next deadline.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        let awaited = self.awaited_at.first().map(|(at, _)| *at);
+        let period = self.periods_at.first().map(|(at, _)| *at);
+        [awaited, period].into_iter().flatten().min()
+    }
+
+    /// The number of known events that were not awaited, as there were too many.
+    pub(crate) fn untold(&self) -> u64 {
+        self.untold
+    }
+
+    /// A subscription with notices has a client from now on, and expects an event in each of these
+    /// periods.
+    pub(crate) fn listen(&mut self, now: Time, cursor: u32, periods: impl Iterator<Item = TopicPeriod>) {
+        self.leave(cursor);
+        self.listeners.insert(cursor);
+        let begin = |of| ExpectedPeriod { of, last: now, is_told: false };
+        let periods: Vec<ExpectedPeriod> = periods.take(PERIODS_PER_CURSOR_MAX).map(begin).collect();
+        if !periods.is_empty() {
+            self.periods.insert(cursor, periods);
+            self.schedule(cursor);
+        }
+    }
+
+    /// A subscription has ended, or its client has left.
+    pub(crate) fn leave(&mut self, cursor: u32) {
+        self.listeners.remove(&cursor);
+        self.unschedule(cursor);
+        self.periods.remove(&cursor);
+        if self.listeners.is_empty() {
+            self.awaited.clear();
+            self.awaited_at.clear();
+        }
+    }
+
+    /// A subscription is caught up: it may have been given any events before.
+    pub(crate) fn restart(&mut self, now: Time, cursor: u32) {
+        self.unschedule(cursor);
+        for period in self.periods.get_mut(&cursor).into_iter().flatten() {
+            (period.last, period.is_told) = (now, false);
+        }
+        self.schedule(cursor);
+    }
+
+    fn unschedule(&mut self, cursor: u32) {
+        if let Some(at) = self.periods.get(&cursor).and_then(|periods| next_of(periods)) {
+            self.periods_at.remove(&(at, cursor));
+        }
+    }
+
+    fn schedule(&mut self, cursor: u32) {
+        if let Some(at) = self.periods.get(&cursor).and_then(|periods| next_of(periods)) {
+            self.periods_at.insert((at, cursor));
+        }
+    }
+
+    /// A subscription is given an event of a topic under that profile.
+    pub(crate) fn record_delivered(&mut self, now: Time, cursor: u32, profile: u32) {
+        let is_it = |period: &&mut ExpectedPeriod| period.of.profile == profile;
+        if !self.periods.contains_key(&cursor) {
+            return;
+        }
+        self.unschedule(cursor);
+        let periods = self.periods.get_mut(&cursor).expect("it was just there");
+        if let Some(period) = periods.iter_mut().find(is_it) {
+            (period.last, period.is_told) = (now, false);
+        }
+        self.schedule(cursor);
+    }
+
+    /// Whether events are awaited at all.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    /// Awaits an event that is known to exist and not passed on yet; `by` is its deadline.
+    pub(crate) fn await_event(&mut self, by: Time, id: EventId, event: Option<Event>) {
+        if self.awaited.contains_key(&id) {
+            return;
+        }
+        if self.awaited.len() >= AWAITED_MAX {
+            self.untold += 1;
+            return;
+        }
+        self.awaited.insert(id, AwaitedEvent { event, is_told: false });
+        self.awaited_at.insert((by, id));
+    }
+
+    /// What is due next, if anything is: an overdue event, or a period that has passed without an
+    /// event. `lacks`: whether an event, or the silence in its place, is still to come.
+    pub(crate) fn take_due(&mut self, now: Time, lacks: impl Fn(EventId) -> bool) -> Option<DueNotice> {
+        while let Some((_, id)) = self.awaited_at.first().copied().filter(|(at, _)| *at <= now) {
+            self.awaited_at.pop_first();
+            let awaited = self.awaited.get_mut(&id).expect("each deadline is of an awaited event");
+            if !lacks(id) {
+                self.awaited.remove(&id);
+                continue;
+            }
+            self.awaited_at.insert((now + TOLD_AGAIN, id));
+            if !core::mem::replace(&mut awaited.is_told, true) {
+                return Some(DueNotice::Overdue(id, awaited.event.take()));
+            }
+        }
+        while let Some((_, cursor)) = self.periods_at.first().copied().filter(|(at, _)| *at <= now) {
+            self.unschedule(cursor);
+            let periods = self.periods.get_mut(&cursor).expect("only these are scheduled");
+            let passed = periods.iter_mut().find(|period| !period.is_told && period.last + period.of.period <= now);
+            let filter = passed.map(|period| {
+                period.is_told = true;
+                period.of.filter.clone()
+            });
+            self.schedule(cursor);
+            if let Some(filter) = filter {
+                return Some(DueNotice::Stalled(cursor, filter));
+            }
+        }
+        None
+    }
+
+    /// The subscriptions with notices whose clients are connected.
+    pub(crate) fn listeners(&self) -> Vec<u32> {
+        self.listeners.iter().copied().collect()
+    }
+}
+
+/// When the first period ends without an event, of those that were not told.
+fn next_of(periods: &[ExpectedPeriod]) -> Option<Time> {
+    periods.iter().filter(|period| !period.is_told).map(|period| period.last + period.of.period).min()
+}
