@@ -53,10 +53,10 @@ function ownFacts(status) {
   ]);
 }
 
-/** The peers of the configuration, and why those are not reached that are not. */
+/** The peers, configured or found in the local network, and why those are not reached that are not. */
 function peers(list) {
-  return el("ul", { class: "plain-list" }, ...list.map(({ address, reached, for_ms: since, error }) => el("li", {},
-    el("code", {}, address), " ", el("span", { class: `pill ${reached ? "good" : "bad"}` }, reached ? "reached" : `not reached for ${span(since)}`), error ? ` ${error}` : "")));
+  return el("ul", { class: "plain-list" }, ...list.map(({ address, found, reached, for_ms: since, error }) => el("li", {},
+    el("code", {}, address), found ? " found " : " ", el("span", { class: `pill ${reached ? "good" : "bad"}` }, reached ? "reached" : `not reached for ${span(since)}`), error ? ` ${error}` : "")));
 }
 
 function offset(now) {

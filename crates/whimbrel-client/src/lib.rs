@@ -29,6 +29,8 @@
 //! Addresses are `mqtt://`, `mqtts://` (TLS), `ws://` and `wss://` (WebSocket, without and with
 //! TLS). Over TLS the system's authorities are trusted unless [`Options::tls`] says otherwise.
 //!
+//! With the feature `discovery`, the module of that name finds brokers in the local network.
+//!
 //! # Coming back
 //!
 //! Whimbrel's brokers give each subscription a position that its client may keep. A [`Follower`] is
@@ -39,6 +41,8 @@
 //! [`Message::notice`], and the [`Position`] that these add up to.
 
 mod client;
+#[cfg(feature = "discovery")]
+pub mod discovery;
 mod error;
 mod follow;
 mod link;

@@ -4,15 +4,23 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use anyhow::{Error as AnyError, Result, anyhow};
+use anyhow::{Context, Error as AnyError, Result, anyhow};
 use clap::Args;
+use whimbrel_client::discovery::{self, FoundBroker};
 use whimbrel_client::{Client, Error, Events, Options, ReasonCode, Tls, Version};
+
+/// Beginning of a URL that stands for a broker in the local network; a deployment may follow.
+const DISCOVER: &str = "mqtt+discover://";
+
+/// Time for which a broker is looked for.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Options of all commands that connect as a client.
 #[derive(Args, Clone)]
 pub struct Dial {
     /// The broker: mqtt://HOST or mqtt://HOST:PORT; mqtts:// for TLS, ws:// and wss:// for
-    /// WebSocket (path /mqtt unless one is given)
+    /// WebSocket (path /mqtt unless one is given); mqtt+discover:// or mqtt+discover://DEPLOYMENT
+    /// for one that is found in the local network (`whimbrel discover`)
     #[arg(long, short, env = "WHIMBREL_URL", default_value = "mqtt://127.0.0.1:1883", value_name = "URL")]
     pub url: String,
     /// Version of MQTT: 5 or 3.1.1
@@ -73,6 +81,23 @@ impl Dial {
             options = options.certificate(certificate, key);
         }
         options.tls(self.trust())
+    }
+
+    /// Finds the broker if the URL says so, before options are made.
+    ///
+    /// # Errors
+    /// When none is found, or none can be looked for.
+    pub async fn find(&mut self) -> Result<()> {
+        let Some(rest) = self.url.strip_prefix(DISCOVER) else { return Ok(()) };
+        let wanted = Some(rest.trim_end_matches('/')).filter(|wanted| !wanted.is_empty());
+        let found = discovery::search(LOOK).await;
+        let found = found.context("cannot look for a broker; name it: --url mqtt://HOST:PORT")?;
+        let (url, note) = taken(wanted, &found)?;
+        if let Some(note) = note {
+            eprintln!("{note}");
+        }
+        self.url = url;
+        Ok(())
     }
 
     fn is_secure(&self) -> bool {
@@ -140,6 +165,30 @@ impl Dial {
     }
 }
 
+/// The URL of the broker that is taken of those that were found, and a note if there is a choice.
+fn taken(wanted: Option<&str>, found: &[FoundBroker]) -> Result<(String, Option<String>)> {
+    let fit: Vec<&FoundBroker> =
+        found.iter().filter(|broker| wanted.is_none_or(|wanted| broker.deployment == wanted)).collect();
+    let Some(first) = fit.first() else {
+        let of = wanted.map(|wanted| format!(" of the deployment {wanted:?}")).unwrap_or_default();
+        let others = if found.is_empty() { "" } else { "; there are brokers of other deployments" };
+        return Err(anyhow!(
+            "no broker{of} was found in the local network{others}\nStart one there (`whimbrel serve --dev --discover`), see what \
+             `whimbrel discover --for 10s` finds, or name the broker: --url mqtt://HOST:PORT"
+        ));
+    };
+    let note = (fit.len() > 1).then(|| {
+        format!(
+            "{} brokers were found; {} of the deployment {} at {} is taken (`whimbrel discover` shows all)",
+            fit.len(),
+            first.name,
+            first.deployment,
+            first.url()
+        )
+    });
+    Ok((first.url(), note))
+}
+
 /// The remedy for an untrusted certificate of a broker.
 pub const UNTRUSTED: &str = "Name the authority that has signed it (--ca FILE), and the host as its certificate does; \
     --insecure trusts anybody, for development only";
@@ -156,5 +205,41 @@ fn version(text: &str) -> Result<Version, &'static str> {
         "5" | "5.0" => Ok(Version::V5),
         "3.1.1" | "4" => Ok(Version::V4),
         _ => Err("it is 5 or 3.1.1"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broker(name: &str, deployment: &str, address: &str) -> FoundBroker {
+        FoundBroker {
+            deployment: deployment.into(),
+            name: name.into(),
+            address: address.parse().expect("an address"),
+            version: "0.2.0".into(),
+        }
+    }
+
+    #[test]
+    fn the_first_broker_of_the_deployment_is_taken_and_a_choice_is_told() {
+        let found = [broker("a", "city", "127.0.0.1:1883"), broker("b", "village", "127.0.0.1:1884")];
+        let (url, note) = taken(None, &found).expect("there is one");
+        assert_eq!(url, "mqtt://127.0.0.1:1883");
+        assert!(note.is_some_and(|note| note.starts_with("2 brokers were found; a of the deployment city")));
+        let (url, note) = taken(Some("village"), &found).expect("there is one");
+        assert_eq!((&*url, note), ("mqtt://127.0.0.1:1884", None));
+    }
+
+    #[test]
+    fn an_error_tells_what_to_do_where_none_is_found() {
+        let none = taken(None, &[]).expect_err("there is none").to_string();
+        assert!(
+            none.contains("no broker was found") && none.contains("--discover") && none.contains("--url"),
+            "{none}"
+        );
+        let other = taken(Some("city"), &[broker("b", "village", "127.0.0.1:1884")]).expect_err("there is none");
+        let other = other.to_string();
+        assert!(other.contains("\"city\"") && other.contains("other deployments"), "{other}");
     }
 }

@@ -5,6 +5,7 @@ pub mod api;
 pub mod config;
 mod console;
 pub mod control;
+mod discovery;
 pub mod drive;
 mod fences;
 mod http;

@@ -21,6 +21,7 @@ use crate::api::access::{Authorizer, Everyone};
 use crate::api::answers::Listeners;
 use crate::api::{About, Api};
 use crate::config::{Config, Listener};
+use crate::discovery::{self, Running};
 use crate::drive::Hub;
 use crate::fences::{Keeper, Outcome};
 use crate::http::{self, Front, Pages};
@@ -152,6 +153,8 @@ pub struct Server {
     doors: JoinSet<()>,
     /// HTTP, and the watch over files and the system's clock, go on while clients are drained.
     http: JoinSet<()>,
+    /// Discovery, if it runs.
+    discovery: Option<Running>,
     /// Links to other brokers; cut when this is dropped.
     _links: Links,
     /// Lock of the data directory, if there is one.
@@ -176,8 +179,7 @@ impl Server {
             *ready.slot(*listener) = Some(socket.local_addr().map_err(fault)?);
             sockets.push((*listener, socket));
         }
-        let shown = Presented::of(config)?;
-        let access = Access::start(config.access.clone()).map_err(Error::Access)?;
+        let (shown, access) = (Presented::of(config)?, Access::start(config.access.clone()).map_err(Error::Access)?);
         let (hub, lock) = match opened {
             Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
             None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
@@ -185,8 +187,7 @@ impl Server {
         hub.set_access(access.clone(), config.certificate.trust());
         let (links, address) = open_overlay(config, version, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
-        let max_connections = max_connections(config);
-        let (mut http, mut doors) = (JoinSet::new(), JoinSet::new());
+        let (max_connections, mut http, mut doors) = (max_connections(config), JoinSet::new(), JoinSet::new());
         let (traces, traced) = telemetry::begin(config, version, &hub, &mut http);
         let metrics = Arc::new(Metrics::new(hub.clone(), config, version, (max_connections, traced)));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
@@ -220,6 +221,7 @@ impl Server {
             ready.control = Some(place.path.clone());
             http.spawn(control::serve(listening, api, access));
         }
+        let discovery = discovery::begin(config, version, &hub, &ready.open, metrics.discovery());
         phase.send_replace(Phase::Ready);
         Ok(Server {
             ready,
@@ -231,6 +233,7 @@ impl Server {
             phase,
             doors,
             http,
+            discovery,
             _links: links,
             _lock: lock,
         })
@@ -263,6 +266,9 @@ impl Server {
     /// `limit`.
     pub async fn drain(mut self, limit: Duration) {
         self.phase.send_replace(Phase::Draining);
+        if let Some(discovery) = self.discovery.take() {
+            discovery.end().await;
+        }
         while self.doors.join_next().await.is_some() {}
         let connections = self.hub.connections();
         tracing::info!(connections, limit = ?limit, "draining");

@@ -39,6 +39,11 @@ struct WillArgs {
 }
 
 impl Connection {
+    /// Finds the broker if it is to be found; before [`Connection::options`].
+    pub async fn find(&mut self) -> Result<()> {
+        self.dial.find().await
+    }
+
     /// The options for the client library; `session_expiry` in seconds makes the session outlive
     /// the connection.
     pub fn options(&self, clean_start: bool, session_expiry: u32) -> Result<Options> {

@@ -4,6 +4,7 @@ mod backup;
 mod cert;
 mod connection;
 mod control;
+mod discover;
 mod failure;
 mod follow;
 mod forget;
@@ -74,6 +75,8 @@ enum Command {
     Pub(publish::Publish),
     /// Subscribe, and print what comes.
     Sub(subscribe::Subscribe),
+    /// Find the brokers in the local network.
+    Discover(discover::Discover),
     /// Show all brokers at one glance.
     Status(status::Status),
     /// List, show or end the sessions of running brokers.
@@ -138,6 +141,7 @@ fn run(command: Command, warnings: Vec<String>) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo(args)?,
         Command::Pub(publish) => publish.run()?,
         Command::Sub(subscribe) => subscribe.run()?,
+        Command::Discover(discover) => discover.run()?,
         Command::Status(status) => status.run()?,
         Command::Sessions(sessions) => sessions.run()?,
         Command::Streams(streams) => streams.run()?,

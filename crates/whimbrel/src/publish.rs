@@ -139,13 +139,14 @@ fn lines() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
 
 impl Publish {
     /// Publishes.
-    pub fn run(self) -> Result<()> {
+    pub fn run(mut self) -> Result<()> {
         ensure!(
             self.connection.has_properties() || !self.uses_properties(),
             "MQTT 3.1.1 has no properties: leave out --property, --importance, --expiry, --content-type and --response-topic, or use -V 5"
         );
         let source = self.source()?;
         connection::block_on(async {
+            self.connection.find().await?;
             let options = self.connection.options(true, 0)?;
             let (client, mut events) = self.connection.connect(options).await?;
             self.publish_all(&client, &mut events, source).await?;

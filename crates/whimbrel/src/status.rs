@@ -174,11 +174,12 @@ mod tests {
             peers: vec![
                 Peer {
                     address: "b:4433".into(),
+                    found: false,
                     reached: false,
                     for_ms: 9_000,
                     error: Some("its name does not resolve".into()),
                 },
-                Peer { address: "c:4433".into(), reached: true, for_ms: 9_000, error: None },
+                Peer { address: "c:4433".into(), found: false, reached: true, for_ms: 9_000, error: None },
             ],
             counters: Counters { memory_bytes: 2 << 20, ..Counters::default() },
         };

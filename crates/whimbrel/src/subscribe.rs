@@ -92,11 +92,15 @@ pub struct Subscribe {
 
 impl Subscribe {
     /// Subscribes and prints messages.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(mut self) -> Result<(), Failure> {
         if let Some(text) = &self.selector {
             Selector::parse(text).map_err(|error| Failure::Selector(text.clone(), error))?;
         }
-        Ok(connection::block_on(self.subscribe_and_print())?)
+        let subscribed = async {
+            self.connection.find().await?;
+            self.subscribe_and_print().await
+        };
+        Ok(connection::block_on(subscribed)?)
     }
 
     async fn subscribe_and_print(&self) -> Result<()> {

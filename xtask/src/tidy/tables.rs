@@ -42,10 +42,11 @@ pub const LAYERS: &[Layer] = &[
         uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-access", "whimbrel-core"],
         tests_use: &[],
     },
+    Layer { name: "whimbrel-discovery", pure: false, uses: &[], tests_use: &[] },
     Layer {
         name: "whimbrel-client",
         pure: false,
-        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-mqtt"],
+        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-mqtt", "whimbrel-discovery"],
         tests_use: &["whimbrel-server"],
     },
     Layer {
@@ -58,6 +59,7 @@ pub const LAYERS: &[Layer] = &[
             "whimbrel-core",
             "whimbrel-journal",
             "whimbrel-mqtt",
+            "whimbrel-discovery",
         ],
         tests_use: &["whimbrel-client"],
     },

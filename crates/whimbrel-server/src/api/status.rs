@@ -53,6 +53,7 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
 fn peer(account: PeerAccount) -> Peer {
     Peer {
         address: account.address,
+        found: account.is_found,
         reached: account.is_reached,
         for_ms: u64::try_from(account.since.elapsed().as_millis()).unwrap_or(u64::MAX),
         error: Some(account.why).filter(|why| !why.is_empty()),

@@ -194,3 +194,31 @@ pub(super) fn check_reach(listen: &[(Listener, SocketAddr)], settings: &mut Sett
         settings.problems.push(problem);
     }
 }
+
+/// Whether the broker is announced in the local network and looks for others there. By default it
+/// is if it runs with `--dev` and takes clients or brokers at a private address: brokers on
+/// loopback, several on one machine, must not find each other unasked.
+pub(super) fn discovers(listen: &[(Listener, SocketAddr)], settings: &mut Settings) -> bool {
+    let is_dev = settings.switch("dev");
+    let is_asked = settings.place("discover").is_some();
+    let announced = listen.iter().filter(|(listener, _)| matches!(listener, Listener::Mqtt | Listener::Overlay));
+    match (is_asked, settings.switch("discover")) {
+        (true, true) if !is_dev => {
+            let problem =
+                Problem::new("`discover` is only for --dev: multicast DNS does not authenticate other brokers");
+            settings.problems.push(problem.at(settings.place("discover"), "here").help(
+                "leave it out, and name the other brokers with --peer HOST:PORT, where they show certificates; or give --dev, without passwords \
+                 and certificates",
+            ));
+            false
+        }
+        (true, true) if announced.clone().next().is_none() => {
+            let problem = Problem::new("`discover` is on, and there is nothing to announce");
+            let help = "open --listen-mqtt or --listen-overlay, or leave out --discover";
+            settings.problems.push(problem.at(settings.place("discover"), "here").help(help));
+            false
+        }
+        (true, is_on) => is_on,
+        (false, _) => is_dev && announced.into_iter().any(|(_, at)| address::reach(at.ip()) == Reach::Private),
+    }
+}

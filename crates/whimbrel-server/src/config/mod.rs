@@ -169,6 +169,8 @@ pub struct Config {
     pub access: Arc<access_plan::Plan>,
     /// Links to other brokers.
     pub overlay: overlay::Asked,
+    /// The broker is announced in the local network, and dials those that it finds there.
+    pub discover: bool,
     /// Addresses to listen on; a kind that is off is missing.
     pub listen: Vec<(Listener, SocketAddr)>,
     /// Listeners behind proxies, and the networks of the proxies.
@@ -230,6 +232,7 @@ impl Config {
             identity::check_reach(&listen, &mut settings, &mut warnings);
         }
         let overlay = overlay::load(&listen, &mut settings, &mut warnings);
+        let discover = identity::discovers(&listen, &mut settings);
         let proxy = proxy::load(&listen, &mut settings, &mut warnings);
         let access = access::load(&mut settings, &mut warnings);
         let place = location::load(&mut settings);
@@ -244,6 +247,7 @@ impl Config {
                 dev,
                 access: access.clone(),
                 overlay,
+                discover,
                 listen,
                 proxy,
                 certificate,

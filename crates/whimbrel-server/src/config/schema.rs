@@ -96,6 +96,8 @@ keys! {
         "Start although the system's clock is more than a day ahead of what the journal has seen";
     "" "dev" flag("dev", "WHIMBREL_DEV"), "BOOL", Kind::Switch, "false",
         "Run without authentication, for development: on loopback, or on private addresses that a listener names";
+    "" "discover" flag("discover", "WHIMBREL_DISCOVER"), "BOOL", Kind::Switch, "",
+        "Announce the broker in the local network by multicast DNS, and dial others of its deployment that are found there; only with --dev, and there on where listen_mqtt or listen_overlay is a private address, off where both are loopback";
     "" "listen_mqtt" flag("listen-mqtt", "WHIMBREL_LISTEN_MQTT"), "ADDR:PORT", Kind::Listen, "127.0.0.1:1883",
         "Where MQTT clients connect over TCP";
     "" "listen_tls" flag("listen-tls", "WHIMBREL_LISTEN_TLS"), "ADDR:PORT", Kind::Listen, "127.0.0.1:8883",

@@ -31,9 +31,10 @@ const FLOWS: [Flows; 4] = [
 
 /// Encodes metrics of links. Those of a link exist while it is up.
 pub fn encode(encoder: &mut DescriptorEncoder, account: &OverlayAccount, peers: &[PeerAccount]) -> fmt::Result {
+    let configured = || peers.iter().filter(|peer| !peer.is_found);
     let help = "Peers of the configuration";
-    put(encoder, "whimbrel_peers_configured", help, &ConstGauge::new(peers.len() as u64))?;
-    let reached = peers.iter().filter(|peer| peer.is_reached).count();
+    put(encoder, "whimbrel_peers_configured", help, &ConstGauge::new(configured().count() as u64))?;
+    let reached = configured().filter(|peer| peer.is_reached).count();
     let help = "Peers of the configuration to whose brokers there is a link";
     put(encoder, "whimbrel_peers_reached", help, &ConstGauge::new(reached as u64))?;
     put(encoder, "whimbrel_links", "Links to other brokers that are up", &ConstGauge::new(account.links.len() as u64))?;

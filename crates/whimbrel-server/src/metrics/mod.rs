@@ -4,6 +4,7 @@ mod access;
 mod broker;
 mod cache;
 mod classic;
+mod discovery;
 mod fences;
 mod journal;
 mod latency;
@@ -25,6 +26,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 pub use classic::Format;
+pub use discovery::DiscoveryMetrics;
 pub use fences::{FenceMetrics, Outcome};
 
 use crate::config::{Certificate, Config, Listener};
@@ -190,6 +192,7 @@ pub struct Metrics {
     accepted: Family<ListenerLabel, Counter>,
     failures: Family<FailureLabels, Counter>,
     fences: FenceMetrics,
+    discovery: DiscoveryMetrics,
 }
 
 impl Metrics {
@@ -207,6 +210,7 @@ impl Metrics {
         let help = "Connections refused or ended before or below MQTT";
         registry.register("whimbrel_listener_failures", help, failures.clone());
         let fences = FenceMetrics::new(&mut registry);
+        let discovery = DiscoveryMetrics::new(&mut registry);
         let build = vec![("name".to_owned(), config.name.clone()), ("version".to_owned(), version.to_owned())];
         let snapshot = Snapshot {
             hub,
@@ -217,12 +221,17 @@ impl Metrics {
             started: Instant::now(),
         };
         registry.register_collector(Box::new(snapshot));
-        Metrics { registry, accepted, failures, fences }
+        Metrics { registry, accepted, failures, fences, discovery }
     }
 
     /// Metrics of fences.
     pub fn fences(&self) -> FenceMetrics {
         self.fences.clone()
+    }
+
+    /// Metrics of discovery.
+    pub fn discovery(&self) -> DiscoveryMetrics {
+        self.discovery.clone()
     }
 
     /// The counters of a listener, all of them present from now on.

@@ -61,8 +61,7 @@ pub struct Counts {
     ended_received: AtomicU64,
     /// The links that are up, in the order in which they were opened.
     links: Mutex<BTreeMap<u64, Arc<LinkCounts>>>,
-    /// The configured addresses, dialled as long as this broker lives, and whether their brokers
-    /// are reached.
+    /// The addresses that are configured or were found, and whether their brokers are reached.
     pub(super) peers: Peers,
 }
 
@@ -199,7 +198,14 @@ impl Counts {
         self.failures[at].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The configured peers at this moment.
+    /// Whether there is a link to an address. All links of a broker are at one socket, so that is
+    /// its address whichever of the two has dialled.
+    pub(super) fn is_linked(&self, address: SocketAddr) -> bool {
+        let is_same = |link: &LinkCounts| (link.address.ip(), link.address.port()) == (address.ip(), address.port());
+        self.links.lock().values().any(|link| is_same(link))
+    }
+
+    /// The configured and the found peers at this moment.
     pub(crate) fn peers(&self) -> Vec<PeerAccount> {
         self.peers.account()
     }

@@ -1,4 +1,4 @@
-//! Dialling one address for as long as the broker lives.
+//! Dialling one address for as long as the broker lives, or as the address is announced.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ const LASTED: Duration = Duration::from_secs(1);
 /// link has ended, or after this.
 const PARKED: Duration = Duration::from_secs(60);
 
+/// Time for which the second of two brokers that find each other leaves dialling to the other one.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// The pause after a link that one of the two brokers refuses: only an operator can change that.
 const SLOWLY: Duration = Duration::from_secs(30);
 
@@ -32,6 +35,10 @@ const ADDRESSES_MAX: usize = 8;
 
 /// Advice for a name without addresses.
 const NO_NAME: &str = "see that --peer (overlay.peers) has the right name and that it resolves on this machine, such as by `getent hosts`";
+
+/// Log texts of peers that are not reached.
+const NOT_REACHED: &str = "a configured peer is not reached; it is dialled until it is";
+const FOUND_NOT_REACHED: &str = "a broker that was found is not reached; it is dialled as long as it is announced";
 
 /// Advice for an address that leads to no link.
 const NO_ANSWER: &str =
@@ -72,31 +79,66 @@ pub(super) async fn once(shared: &Arc<Shared>, address: &str) {
     dial(shared, address, false).await;
 }
 
+/// Dials an address as long as it is announced, unless there is a link to it already: one of the
+/// other broker, mostly. The second of two that find each other `waits` before it dials.
+pub(super) async fn keep_found(shared: &Arc<Shared>, found: SocketAddr, waits: bool) {
+    let (address, peers) = (found.to_string(), &shared.gate.counts.peers);
+    let mut dialling = Dialling { backoff: Backoff::new(), was_linked: false, is_found: true };
+    let mut is_patient = waits;
+    while peers.is_wanted(&address) {
+        if shared.gate.counts.is_linked(found) {
+            peers.reached(&address);
+            park(shared).await;
+            is_patient = waits;
+        } else if std::mem::take(&mut is_patient) {
+            sleep(PATIENCE).await;
+        } else {
+            dialling.step(shared, &address).await;
+        }
+    }
+}
+
 /// Dials `host:port` as long as the broker lives.
 pub(super) async fn keep(shared: Arc<Shared>, address: String) {
-    let (mut backoff, mut was_linked) = (Backoff::new(), false);
+    let mut dialling = Dialling { backoff: Backoff::new(), was_linked: false, is_found: false };
     loop {
+        dialling.step(&shared, &address).await;
+    }
+}
+
+/// What is remembered between dials of one address.
+struct Dialling {
+    backoff: Backoff,
+    was_linked: bool,
+    /// The address was found: a broker that ends is dialled until it is known to have gone.
+    is_found: bool,
+}
+
+impl Dialling {
+    /// Dials once, serves the link, and waits for as long as is right before the next dial.
+    async fn step(&mut self, shared: &Arc<Shared>, address: &str) {
         let peers = &shared.gate.counts.peers;
-        let (lasted, why) = match dial(&shared, &address, was_linked).await {
+        let (lasted, why) = match dial(shared, address, self.was_linked).await {
             Ended::Linked { lasted, why } => (lasted, why),
             Ended::Failed { why, help } => {
-                if peers.missed(&address, &why) {
-                    let text = "a configured peer is not reached; it is dialled until it is";
-                    tracing::warn!(peer = address, why, help, "{text}");
+                if peers.missed(address, &why) {
+                    match self.is_found {
+                        true => tracing::info!(peer = address, why, help, "{FOUND_NOT_REACHED}"),
+                        false => tracing::warn!(peer = address, why, help, "{NOT_REACHED}"),
+                    }
                 }
-                sleep(backoff.pause()).await;
-                continue;
+                return sleep(self.backoff.pause()).await;
             }
         };
-        was_linked = true;
+        self.was_linked = true;
         if why != Some(HangUp::Double) {
-            peers.lost(&address, why.map_or("the link has ended", HangUp::text));
+            peers.lost(address, why.map_or("the link has ended", HangUp::text));
         }
         match why {
-            Some(HangUp::Double) => park(&shared).await,
+            Some(HangUp::Double) => park(shared).await,
             Some(why) if !why.is_passing() => sleep(SLOWLY).await,
-            None if lasted >= LASTED => backoff = Backoff::new(),
-            _ => sleep(backoff.pause()).await,
+            None if lasted >= LASTED => self.backoff = Backoff::new(),
+            _ => sleep(self.backoff.pause()).await,
         }
     }
 }

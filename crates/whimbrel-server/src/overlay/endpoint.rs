@@ -226,6 +226,35 @@ impl Overlay {
         });
     }
 
+    /// Dials an address as long as it is announced, unless there is a link to it or `DIALED_MAX` is
+    /// reached. The second of two brokers that find each other `waits` for the other one first.
+    pub fn dial_found(&self, address: SocketAddr, waits: bool) {
+        let mut tasks = self.tasks.lock();
+        while tasks.running.try_join_next().is_some() {}
+        let text = address.to_string();
+        if tasks.dialed.len() >= DIALED_MAX || !self.shared.gate.counts.peers.find(&text) {
+            return;
+        }
+        tasks.dialed.insert(text.clone());
+        let (shared, known) = (self.shared.clone(), self.tasks.clone());
+        tasks.running.spawn(async move {
+            loop {
+                dial::keep_found(&shared, address, waits).await;
+                // Under the lock of `dial_found`, by which the address may be wanted again.
+                let mut tasks = known.lock();
+                if shared.gate.counts.peers.remove_unwanted(&text) {
+                    tasks.dialed.remove(&text);
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Dials an address no more that was found. A link stays as it is.
+    pub fn leave_found(&self, address: SocketAddr) {
+        self.shared.gate.counts.peers.leave(&address.to_string());
+    }
+
     /// Makes no new links from now on: a broker whose link ends must not get another one while this
     /// broker ends.
     pub fn close_gate(&self) {

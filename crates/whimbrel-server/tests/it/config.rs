@@ -221,6 +221,28 @@ fn dev_keeps_to_loopback_and_named_private_addresses() {
 }
 
 #[test]
+fn discovery_takes_dev_and_is_on_by_default_where_others_could_be_found() {
+    let file = File::new("");
+    let with = |flags: &[(&str, &str)]| {
+        let flags: Vec<Override> = flags.iter().map(|(path, text)| flag(path, text)).collect();
+        file.load(&[&[flag("dev", "true")], &flags[..]].concat()).map(|config| config.discover)
+    };
+    assert_eq!(with(&[]), Ok(false), "brokers on loopback do not find each other unasked");
+    assert_eq!(with(&[("discover", "on")]), Ok(true));
+    assert_eq!(with(&[("listen_mqtt", "10.0.0.5:1883")]), Ok(true));
+    assert_eq!(with(&[("listen_overlay", "192.168.1.5:7117")]), Ok(true));
+    assert_eq!(with(&[("listen_http", "192.168.1.5:8080")]), Ok(false), "it is not announced");
+    assert_eq!(with(&[("listen_mqtt", "10.0.0.5:1883"), ("discover", "off")]), Ok(false));
+    let closed = with(&[("discover", "on"), ("listen_mqtt", "off"), ("listen_overlay", "off")]);
+    assert_says(&closed.expect_err("nothing is open"), "there is nothing to announce");
+    for flags in [&[][..], &certified(&file, "city", "north")] {
+        let refusal = file.refusal(&[flags, &[flag("discover", "true")]].concat());
+        assert_says(&refusal, "`discover` is only for --dev: multicast DNS does not authenticate other brokers");
+        assert_says(&refusal, "name the other brokers with --peer HOST:PORT");
+    }
+}
+
+#[test]
 fn what_comes_later_is_refused_clearly() {
     let file = File::new("dev = true\nlisten_quic = \"off\"\n");
     file.load(&[]).expect("asking for nothing is no mistake");

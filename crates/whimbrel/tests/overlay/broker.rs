@@ -116,6 +116,9 @@ impl Broker {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("WHIMBREL_")) {
             command.env_remove(name);
         }
+        // Brokers at private addresses would look for each other. A variable, as an older binary
+        // has neither the option nor the key.
+        command.env("WHIMBREL_DISCOVER", "off");
         command
     }
 

@@ -6,6 +6,7 @@ mod book;
 mod broker;
 mod cuts;
 mod dark;
+mod discovery_net;
 mod hostile;
 mod judge;
 mod judge_test;

@@ -60,8 +60,17 @@ fn lasting(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 213, number as u8, 1)
 }
 
+/// Whether tests that make namespaces are asked for; if not, it says so.
+pub fn is_asked_for() -> bool {
+    let is_asked_for = std::env::var_os(ASKED).is_some();
+    if !is_asked_for {
+        println!("skipped: `make test-net` asks for it");
+    }
+    is_asked_for
+}
+
 /// Runs a command; what it prints, or what it says if it fails.
-fn run(words: &[&str]) -> Result<String, String> {
+pub fn run(words: &[&str]) -> Result<String, String> {
     let output = Command::new(words[0]).args(&words[1..]).output();
     let output = output.map_err(|error| format!("{}: {error}", words[0]))?;
     let said = || format!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
@@ -69,7 +78,7 @@ fn run(words: &[&str]) -> Result<String, String> {
 }
 
 /// Runs commands until one fails.
-fn run_all(commands: &[&[&str]]) -> Result<(), String> {
+pub fn run_all(commands: &[&[&str]]) -> Result<(), String> {
     commands.iter().try_for_each(|words| run(words).map(drop))
 }
 
@@ -262,8 +271,7 @@ impl Namespaces {
 
 /// Namespaces, where there can be any; else it says why not.
 async fn namespaces() -> Option<Namespaces> {
-    if std::env::var_os(ASKED).is_none() {
-        println!("skipped: `make test-net` asks for it");
+    if !is_asked_for() {
         return None;
     }
     let turn = TURN.lock().await;

@@ -97,7 +97,9 @@ impl ClientArgs {
     /// # Errors
     /// When a file of certificates cannot be used, or not one client could connect.
     async fn connect(&self, mode: &str) -> Result<Arrivals> {
-        let shared = self.dial.options_for_many()?;
+        let mut dial = self.dial.clone();
+        dial.find().await?;
+        let shared = dial.options_for_many()?;
         let (start, pace) = (Instant::now(), Duration::from_secs(1) / self.connect_rate);
         let mut tasks = JoinSet::new();
         for number in 0..self.clients {
@@ -125,7 +127,7 @@ impl ClientArgs {
         }
         arrivals.elapsed = start.elapsed();
         match first {
-            Some(error) if arrivals.connected.is_empty() => Err(self.dial.explained(error)),
+            Some(error) if arrivals.connected.is_empty() => Err(dial.explained(error)),
             _ => Ok(arrivals),
         }
     }

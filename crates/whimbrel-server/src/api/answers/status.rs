@@ -44,18 +44,21 @@ pub struct Status {
     pub brokers_reachable: u64,
     /// Brokers that are known, this one included.
     pub brokers_known: u64,
-    /// The peers of the configuration, by their addresses.
+    /// The peers of the configuration and those found in the local network, by their addresses.
     #[serde(default)]
     pub peers: Vec<Peer>,
     /// What has happened since the start.
     pub counters: Counters,
 }
 
-/// A peer of the configuration (`overlay.peers`, `--peer`).
+/// A peer of the configuration (`overlay.peers`, `--peer`), or one that was found (`discover`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Peer {
-    /// `HOST:PORT`, as it was configured.
+    /// `HOST:PORT`, as it was configured or found.
     pub address: String,
+    /// It was found in the local network, and the configuration does not have it.
+    #[serde(default)]
+    pub found: bool,
     /// There is a link to its broker, by this address or another one.
     pub reached: bool,
     /// For how long it is reached, or is not.

@@ -75,7 +75,7 @@ impl Hub {
         self.links.account()
     }
 
-    /// The configured peers at this moment.
+    /// The configured and the found peers at this moment.
     pub(crate) fn peers(&self) -> Vec<PeerAccount> {
         self.links.peers()
     }
@@ -83,6 +83,20 @@ impl Hub {
     /// Bytes received over all links since the start, and bytes given to them.
     pub(crate) fn overlay_bytes(&self) -> (u64, u64) {
         self.links.bytes()
+    }
+
+    /// Dials a broker that was found, as [`Overlay::dial_found`] tells.
+    pub(crate) fn dial_found(&self, address: SocketAddr, waits: bool) {
+        if let Some(overlay) = &*self.overlay.lock() {
+            overlay.dial_found(address, waits);
+        }
+    }
+
+    /// Dials a broker no more that was found and is announced no more.
+    pub(crate) fn leave_found(&self, address: SocketAddr) {
+        if let Some(overlay) = &*self.overlay.lock() {
+            overlay.leave_found(address);
+        }
     }
 
     /// What this broker knows of an event, as text.
