@@ -9,7 +9,7 @@
 //! use whimbrel_client::{Client, Options, discovery};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let found = discovery::search(Duration::from_secs(1)).await?;
+//! let found = discovery::search(Duration::from_secs(2)).await?;
 //! let broker = found.iter().find(|broker| broker.deployment == "city").ok_or("none of the city")?;
 //! let (client, events) = Client::connect(Options::new(broker.url())).await?;
 //! # Ok(())

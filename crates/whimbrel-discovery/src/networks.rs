@@ -76,22 +76,33 @@ impl Network {
     }
 }
 
-/// The interfaces within these bounds on which multicast works.
+/// The interfaces within these bounds, without those on which multicast does not work. Interfaces
+/// that are not up are among them: the library uses them when they are.
 ///
 /// # Errors
-/// There is none: why the last one does not work.
+/// Multicast works on none: why not on the last one.
 pub(crate) fn usable(within: &Within) -> Result<Vec<Network>, Unavailable> {
     let all = if_addrs::get_if_addrs().map_err(Unavailable::Interfaces)?;
-    let is_up = |interface: &Interface| interface.is_oper_up() && !interface.is_p2p();
-    let up = all.into_iter().filter(is_up).filter_map(|up| Some(Network { index: up.index?, ip: up.ip() }));
-    let (mut usable, mut last) = (Vec::new(), Unavailable::NoInterface);
-    for network in chosen(within, up) {
+    // The library leaves out others.
+    let is_multicast = |interface: &&Interface| !interface.is_p2p();
+    let up: Vec<Option<u32>> = all.iter().filter(|one| one.is_oper_up()).map(|one| one.index).collect();
+    let network = |one: &Interface| Some(Network { index: one.index?, ip: one.ip() });
+    let (mut usable, mut waiting, mut last) = (Vec::new(), Vec::new(), Unavailable::NoInterface);
+    for network in chosen(within, all.iter().filter(is_multicast).filter_map(network)) {
+        if !up.contains(&Some(network.index)) {
+            waiting.push(network);
+            continue;
+        }
         match probe(network) {
             Ok(()) => usable.push(network),
             Err(cause) => last = Unavailable::NoMulticast { address: network.ip, cause },
         }
     }
-    if usable.is_empty() { Err(last) } else { Ok(usable) }
+    if usable.is_empty() {
+        return Err(last);
+    }
+    usable.extend(waiting);
+    Ok(usable)
 }
 
 /// The interfaces within these bounds, each once for each version of IP.

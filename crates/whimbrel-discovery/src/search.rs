@@ -14,7 +14,9 @@ pub const FOUND_MAX: usize = 64;
 
 /// Looks for this long for brokers that take MQTT, on loopback and in all private networks of this
 /// machine. Returns at most [`FOUND_MAX`]: first those on this machine, then by deployment, name
-/// and address. Call it within a tokio runtime.
+/// and address. Two seconds find what is there: a broker repeats its records only a second after it
+/// has sent them last, and the question is repeated after a second, too. Call it within a tokio
+/// runtime.
 ///
 /// # Errors
 /// There is no multicast.

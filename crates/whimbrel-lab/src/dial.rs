@@ -12,8 +12,9 @@ use whimbrel_client::{Client, Error, Events, Options, ReasonCode, Tls, Version};
 /// Beginning of a URL that stands for a broker in the local network; a deployment may follow.
 const DISCOVER: &str = "mqtt+discover://";
 
-/// Time for which a broker is looked for.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time for which a broker is looked for: a broker repeats its records only a second after it has
+/// sent them last, and the question is repeated after a second, too.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Options of all commands that connect as a client.
 #[derive(Args, Clone)]

@@ -110,6 +110,12 @@ impl FoundBrokers {
         }
     }
 
+    /// Removes all brokers.
+    pub(super) fn leave_all(&mut self) -> Vec<DialStep> {
+        let instances: Vec<String> = self.brokers.keys().cloned().collect();
+        instances.iter().filter_map(|instance| self.remove(instance)).collect()
+    }
+
     /// Removes a broker; its address is left unless another one has it too.
     fn remove(&mut self, instance: &str) -> Option<DialStep> {
         let gone = self.brokers.remove(instance)?;
@@ -228,6 +234,10 @@ mod tests {
         found.see(seen(&new));
         assert_eq!(found.see(Sighting::Gone { instance: "old-10.0.0.6:7117".into() }), []);
         assert_eq!(found.see(Sighting::Gone { instance: "new-10.0.0.6:7117".into() }).len(), 1);
+        found.see(seen(&old));
+        found.see(seen(&new));
+        found.see(seen(&broker("b", "10.0.0.7:7117")));
+        assert_eq!((found.leave_all().len(), found.len()), (2, 0));
     }
 
     #[test]
