@@ -86,4 +86,6 @@ pub enum NetMutant {
     FlashNotFlooded,
     /// The whole margin of an event may be used on one link.
     BudgetNotSplit,
+    /// Of urgent events that wait for a link those leave first that have the most time.
+    SlackInverted,
 }

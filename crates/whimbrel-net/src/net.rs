@@ -42,7 +42,8 @@ pub struct Config {
     /// of.
     pub links_wanted: usize,
     /// Unsent bytes of the driver on a channel from which on frames wait in front of it, by class;
-    /// above [`UNSENT_LITTLE`]. `usize::MAX`: they never wait.
+    /// above [`UNSENT_LITTLE`]. `usize::MAX`: they never wait. On the urgent channel they wait
+    /// behind any that is unsent.
     pub release_mark: usize,
     /// The longest time that a broker which has just started counts as young.
     pub young_for: Duration,

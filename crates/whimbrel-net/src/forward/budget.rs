@@ -7,12 +7,14 @@
 //! from here.
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::Subtree;
+use whimbrel_wire::{Subtree, TreeReader};
 
 use super::{Carrier, Sending};
 use crate::Net;
 use crate::fault::NetFaults;
+use crate::link::WaysLeft;
 use crate::link::peers::{Peer, Peers};
+use crate::link::queue::WaitingEvent;
 use crate::link::watch::LinkCondition;
 use crate::pace::Routing;
 use crate::route::{Routes, cost_us};
@@ -142,4 +144,26 @@ impl Carrier<'_> {
             self.traffic.traces.record(self.now, sending.id, TraceStep::Rerouted(neighbour, cause));
         }
     }
+}
+
+/// How long an event takes to its destinations once it leaves over the link to a neighbour, at the
+/// present delay of this link, and as the others are announced.
+pub(super) fn ways_left(topology: &Topology, peer: &Peer, event: &WaitingEvent) -> WaysLeft {
+    let (announced_us, _) = peer.announced();
+    let first_us = u64::from(announced_us) + u64::from(peer.surplus_us(event.since));
+    let mut ways: Option<WaysLeft> = None;
+    let tree = TreeReader::new(&event.tree, event.id.tick, event.default_previous);
+    if let (Ok(tree), Some(neighbour)) = (tree, peer.host()) {
+        tree.destinations(|ports, _| {
+            let (mut host, mut way_us) = (neighbour, first_us);
+            for port in ports {
+                let Some(end) = topology.end_at(host, *port) else { return };
+                (host, way_us) = (end.host, way_us + u64::from(end.delay_us));
+            }
+            let known = ways.unwrap_or(WaysLeft { nearest_us: way_us, farthest_us: way_us });
+            let (nearest_us, farthest_us) = (known.nearest_us.min(way_us), known.farthest_us.max(way_us));
+            ways = Some(WaysLeft { nearest_us, farthest_us });
+        });
+    }
+    ways.unwrap_or(WaysLeft { nearest_us: first_us, farthest_us: first_us })
 }

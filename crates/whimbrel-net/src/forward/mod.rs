@@ -8,10 +8,11 @@
 mod budget;
 pub(crate) mod nack;
 mod relay;
+mod silence;
 
-use whimbrel_event::{EventId, HostId, Reliability, StreamClass, Tick, Time};
+use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{
-    Dest, EventFrame, Frame, Part, Repairers, Silence, StampedEvent, Subtree, TreeReader, TreeWriter, compact,
+    Dest, EventFrame, Part, Repairers, Silence, StampedEvent, Subtree, TreeReader, TreeWriter, compact,
 };
 
 use crate::due::NetTimers;
@@ -21,10 +22,11 @@ use crate::link::queue::{FrameClass, Waiting, WaitingEvent};
 use crate::pace::Routing;
 use crate::route::{Tree, TreeNode};
 use crate::stats::NetStats;
+use crate::topology::Topology;
 use crate::traces::{TraceStep, Traces};
 use crate::transit::Transit;
 use crate::{Channel, Net, PeerLink};
-use budget::Budgets;
+use budget::{Budgets, ways_left};
 use nack::OpenNacks;
 
 pub use nack::{HOPS_MAX, MERGE_FOR, OPEN_NACKS_MAX};
@@ -70,13 +72,9 @@ pub struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// The class for events of the stream's reliability and class.
+    /// The class of the stream's events.
     fn class(&self) -> FrameClass {
-        match (self.id.pubend.reliability(), self.id.pubend.class()) {
-            (Reliability::Reliable, StreamClass::Deadline) => FrameClass::Urgent,
-            (Reliability::Reliable, StreamClass::Ordinary) => FrameClass::Reliable,
-            (Reliability::BestEffort, _) => FrameClass::BestEffort,
-        }
+        FrameClass::of_stream(self.id.pubend)
     }
 
     /// Its parts, kept while it waits for a driver.
@@ -160,8 +158,8 @@ impl Net {
         let mut hosts = core::mem::take(&mut self.traffic.hosts);
         hosts.clear();
         hosts.extend(dests.iter().map(|(host, _)| *host));
-        let Net { routes, peers, traffic, timers, stats, .. } = self;
-        let mut carrier = Carrier { now, peers, traffic, timers, stats };
+        let Net { routes, peers, topology, traffic, timers, stats, .. } = self;
+        let mut carrier = Carrier { now, peers, topology, traffic, timers, stats };
         let found = routes.trees(&hosts);
         // A broker that is in no tree finds the hole by the next event, or by silence, once there
         // is a path.
@@ -279,29 +277,20 @@ impl Net {
         let end = Dest { tag: 0, previous: Tick(0) };
         put_nodes(TreeWriter::new(&mut bytes, Tick(0), Tick(0)), way, |_| end);
         let Some(link) = self.peers.behind(port) else { return };
-        // Silence follows the events that it is about, on their channel. Without best-effort events
-        // one frame has all parts.
-        let from = self.identity.host;
-        let is_of_events =
-            |part: &Part| !to.gets_best_effort || from.pubend(part.index).reliability() == Reliability::Reliable;
-        let (reliable, best_effort): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_of_events);
-        for (channel, parts) in [(Channel::Reliable, reliable), (Channel::BestEffort, best_effort)] {
-            if parts.is_empty() || !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
-                continue;
-            }
-            let (incarnation, version) = (to.incarnation, to.version);
-            let silence = Silence { from, target_tree: &bytes, incarnation, version, parts };
-            let mut frame = Vec::with_capacity(128);
-            Frame::Silence(silence).encode(&mut frame);
-            self.stats.silences_out += 1;
-            self.send(now, link, FrameClass::of_silence(channel), &frame, out);
-        }
+        let (from, incarnation, version) = (self.identity.host, to.incarnation, to.version);
+        // Without best-effort events one frame has the parts of those streams, too.
+        let channel_of = |part: &Part| match from.pubend(part.index).reliability() {
+            Reliability::BestEffort if to.gets_best_effort => Channel::BestEffort,
+            _ => Channel::Reliable,
+        };
+        let silence = Silence { from, target_tree: &bytes, incarnation, version, parts };
+        self.stats.silences_out += self.carrier(now).send_silence(link, silence, channel_of, out);
     }
 
     /// Borrows what sending takes, beside the rest of the network layer.
     pub(crate) fn carrier(&mut self, now: Time) -> Carrier<'_> {
-        let Net { peers, traffic, timers, stats, .. } = self;
-        Carrier { now, peers, traffic, timers, stats }
+        let Net { peers, topology, traffic, timers, stats, .. } = self;
+        Carrier { now, peers, topology, traffic, timers, stats }
     }
 }
 
@@ -313,6 +302,7 @@ type Broken = Vec<(u16, Vec<(HostId, Dest)>)>;
 pub(crate) struct Carrier<'a> {
     pub(crate) now: Time,
     pub(crate) peers: &'a mut Peers,
+    topology: &'a Topology,
     traffic: &'a mut FrameBuffers,
     pub(crate) timers: &'a mut NetTimers,
     stats: &'a mut NetStats,
@@ -362,8 +352,8 @@ impl Carrier<'_> {
         out: &mut dyn LinkOutput,
     ) {
         let class = sending.class();
-        let channel = class.channel();
         let peer = self.peers.get_mut(link).expect("the link is up");
+        let channel = peer.queue.channel(class);
         let to = peer.host().expect("who is there has said hello");
         if !peer.has_room(channel) {
             peer.counters.events_held_back += 1;
@@ -371,8 +361,11 @@ impl Carrier<'_> {
             return;
         }
         peer.counters.events_out += 1;
+        peer.counters.urgent_out += u64::from(class == FrameClass::Urgent);
         if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
-            return peer.queue.push(class, Waiting::Event(Box::new(sending.waiting(self.now, tree, default))));
+            let event = Box::new(sending.waiting(self.now, tree, default));
+            let ways = ways_left(self.topology, peer, &event);
+            return peer.queue.push_event(class, event, ways);
         }
         self.write_event((link, to), sending, tree, default, out);
     }
@@ -393,7 +386,8 @@ impl Carrier<'_> {
         self.stats.header_bytes += frame.len() as u64;
         self.stats.event_bytes += sending.event.len() as u64;
         frame.extend_from_slice(sending.event);
-        self.write(link, sending.class().channel(), &frame, out);
+        let channel = self.peers.get(link).map_or(Channel::Reliable, |peer| peer.queue.channel(sending.class()));
+        self.write(link, channel, &frame, out);
         self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
         tell_hop(sending, Hop::Sent { to, is_answer: sending.answer }, out);
         self.traffic.frame = frame;
@@ -417,9 +411,9 @@ impl Carrier<'_> {
     /// Sends a frame to a neighbour; nothing if the link is gone.
     pub(crate) fn send(&mut self, link: PeerLink, class: FrameClass, frame: &[u8], out: &mut dyn LinkOutput) {
         let Some(peer) = self.peers.get_mut(link) else { return };
-        let channel = class.channel();
+        let channel = peer.queue.channel(class);
         if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
-            return peer.queue.push(class, Waiting::Frame(frame.into()));
+            return peer.queue.push(class, frame);
         }
         self.write(link, channel, frame, out);
     }
@@ -428,7 +422,7 @@ impl Carrier<'_> {
     pub(crate) fn release(&mut self, link: PeerLink, channel: Channel, out: &mut dyn LinkOutput) {
         // Bounded by what waits: each turn takes one.
         while let Some(peer) = self.peers.get_mut(link)
-            && let Some(waiting) = peer.queue.release(channel, peer.unsent[channel as usize])
+            && let Some(waiting) = peer.queue.release(self.now, channel, peer.unsent[channel as usize])
         {
             match waiting {
                 Waiting::Frame(frame) => self.write(link, channel, &frame, out),

@@ -4,12 +4,11 @@
 use core::time::Duration;
 
 use whimbrel_event::{Reliability, Time};
-use whimbrel_wire::{EventFrame, Frame, LinkStamp, Silence, Subtree, TreeReader};
+use whimbrel_wire::{EventFrame, LinkStamp, Silence, Subtree, TreeReader};
 
 use super::{Sending, tell_hop};
 use crate::event::NetEvent;
 use crate::io::{Hop, Io, LinkOutput};
-use crate::link::queue::FrameClass;
 use crate::traces::TraceStep;
 use crate::{Channel, Net, PeerLink};
 
@@ -92,14 +91,9 @@ impl Net {
         out: &mut dyn LinkOutput,
     ) {
         let Some(link) = self.peers.behind(part.port()) else { return };
-        if !self.peers.get(link).is_some_and(|peer| peer.has_room(channel)) {
-            return;
-        }
         let mut tree = Vec::with_capacity(16);
         part.write_root(&mut tree);
         let silence = Silence { target_tree: &tree, ..silence.clone() };
-        let mut frame = Vec::with_capacity(128);
-        Frame::Silence(silence).encode(&mut frame);
-        self.send(now, link, FrameClass::of_silence(channel), &frame, out);
+        self.carrier(now).send_silence(link, silence, |_| channel, out);
     }
 }

@@ -5,12 +5,21 @@
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerLink(pub u32);
 
+/// See [`Channel::little`]; of all channels but the urgent one.
+pub const UNSENT_LITTLE: usize = 64 << 10;
+
+/// See [`Channel::little`]; of the urgent channel: what its driver has cannot be sorted any more.
+const URGENT_LITTLE: usize = 0;
+
 /// A channel of a link. Each stream is ordered for itself; one that is held up does not hold up the
 /// others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Channel {
     /// A stream that is served first: hellos, link states, interests, nacks.
     Control,
+    /// A stream of reliable events that are in a hurry, to neighbours that know it. It begins with
+    /// its first bytes.
+    Urgent,
     /// A stream of reliable events.
     Reliable,
     /// A stream that is served last: best-effort events.
@@ -21,7 +30,20 @@ pub enum Channel {
 
 impl Channel {
     /// All channels, in the order in which they are served.
-    pub const ALL: [Channel; 4] = [Channel::Control, Channel::Reliable, Channel::BestEffort, Channel::Datagram];
+    pub const ALL: [Channel; 5] =
+        [Channel::Control, Channel::Urgent, Channel::Reliable, Channel::BestEffort, Channel::Datagram];
+
+    /// The number of channels that are streams. They stand first in [`Channel::ALL`].
+    pub const STREAMS: usize = Channel::ALL.len() - 1;
+
+    /// Unsent bytes up to which the channel counts as empty: drivers report that it has become less
+    /// only where it was more.
+    pub const fn little(self) -> usize {
+        match self {
+            Channel::Urgent => URGENT_LITTLE,
+            _ => UNSENT_LITTLE,
+        }
+    }
 }
 
 /// The inputs from links to other brokers.

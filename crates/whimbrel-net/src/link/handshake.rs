@@ -6,7 +6,7 @@ use whimbrel_event::Time;
 use whimbrel_wire::{Frame, Hello, VERSION_BYTES_MAX};
 
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
-use super::queue::FrameClass;
+use super::queue::{FrameClass, LinkQueue};
 use super::watch::LinkWatch;
 use crate::dispatch::Then;
 use crate::due::NetDue;
@@ -58,8 +58,9 @@ impl Net {
             self.stats.hang_ups[HangUp::TooMany as usize] += 1;
             return out.peer_hang_up(link, HangUp::TooMany);
         }
-        let mut peer = Peer::new(now, link, dialed, name, self.config.release_mark);
-        peer.watch = LinkWatch::new(self.faults);
+        let mark = self.config.release_mark;
+        let mut peer = Peer::new(now, link, dialed, name, mark);
+        (peer.watch, peer.queue) = (LinkWatch::new(self.faults), LinkQueue::new(mark, self.faults));
         self.peers.insert(peer);
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();

@@ -8,6 +8,9 @@ mod handshake;
 pub mod peers;
 mod probe;
 pub mod queue;
+pub mod share;
+mod urgent;
 pub mod watch;
 
 pub use driver::{Channel, HangUp, PeerInput, PeerLink};
+pub(crate) use urgent::WaysLeft;

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{HostId, LatencyHistogram, Time};
+use whimbrel_event::{HostId, LatencyHistogram, PubendId, Time};
 use whimbrel_wire::Cutter;
 
 use super::estimate::Estimate;
@@ -14,17 +14,15 @@ use crate::fault::NetFaults;
 use crate::registry::{MAPS_MAX, MapBacklog};
 use crate::route::cost::cost_us;
 
+pub use super::driver::UNSENT_LITTLE;
+
 /// Most links at a time, those that have not said hello included.
 pub const LINKS_MAX: usize = 256;
 
 /// Time within which a new link has to say hello.
 pub const HELLO_WITHIN: Duration = Duration::from_secs(5);
 
-/// Unsent bytes on a channel up to which it counts as empty: drivers report that it has become less
-/// only where it was more.
-pub const UNSENT_LITTLE: usize = 64 << 10;
-
-/// A peer that takes nothing for this time, while more than [`UNSENT_LITTLE`] is unsent on some
+/// A peer that takes nothing for this time, while more than [`Channel::little`] is unsent on some
 /// channel, is disconnected.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
@@ -36,13 +34,16 @@ pub const CONTROL_HIGH: usize = 256 << 10;
 /// hole and asks for it.
 pub const RELIABLE_HIGH: usize = 4 << 20;
 
+/// Unsent bytes of urgent events above which further ones are not sent, as with reliable ones.
+pub const URGENT_HIGH: usize = 1 << 20;
+
 /// Unsent bytes of events of best effort above which further ones are dropped.
 pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 
 /// The first minor version of the protocol with replicated maps beside the retained messages.
 const MINOR_WITH_MAPS: u8 = 2;
 
-/// The first minor version of the protocol whose links are watched.
+/// The first minor version of the protocol whose links are watched, and have an urgent channel.
 const MINOR_WITH_WATCH: u8 = 3;
 
 /// The delay that is announced for a link before its first probe has come back, microseconds.
@@ -52,6 +53,7 @@ const DELAY_UNKNOWN_US: u32 = 1_000;
 pub(crate) fn high_of(channel: Channel) -> usize {
     match channel {
         Channel::Control => CONTROL_HIGH,
+        Channel::Urgent => URGENT_HIGH,
         Channel::Reliable => RELIABLE_HIGH,
         Channel::BestEffort | Channel::Datagram => BEST_EFFORT_HIGH,
     }
@@ -87,6 +89,8 @@ pub struct LinkCounters {
     pub bytes_in: u64,
     /// Frames with an event that were sent.
     pub events_out: u64,
+    /// Of these, urgent ones.
+    pub urgent_out: u64,
     /// Frames with an event that were received.
     pub events_in: u64,
     /// Events that were not sent because too much was unsent.
@@ -143,16 +147,16 @@ pub struct Peer {
     /// The number by which other brokers name this link.
     pub port: u16,
     /// Cuts the bytes of each stream into frames; by channel.
-    pub cutters: [Cutter; 3],
+    pub cutters: [Cutter; Channel::STREAMS],
     /// Bytes that the driver has not sent; by channel.
-    pub unsent: [usize; 4],
+    pub unsent: [usize; Channel::ALL.len()],
     /// What waits in front of the driver.
     pub(crate) queue: LinkQueue,
     /// When the last bulk message was sent.
     pub bulk_at: Time,
-    /// For each channel, since when more than [`UNSENT_LITTLE`] is unsent on it without any of it
+    /// For each channel, since when more than [`Channel::little`] is unsent on it without any of it
     /// being taken.
-    stuck_since: [Option<Time>; 4],
+    stuck_since: [Option<Time>; Channel::ALL.len()],
     /// Delay and loss.
     pub estimate: Estimate,
     /// The events with a deadline that cross it.
@@ -169,6 +173,7 @@ impl Peer {
     /// A link whose hello has not come. `mark`: unsent bytes of the driver on a channel from which
     /// on frames wait in front of it.
     pub fn new(now: Time, link: PeerLink, dialed: bool, certified: Option<&str>, mark: usize) -> Peer {
+        let faults = NetFaults::default();
         Peer {
             link,
             dialed,
@@ -177,12 +182,12 @@ impl Peer {
             who: None,
             port: 0,
             cutters: Default::default(),
-            unsent: [0; 4],
-            queue: LinkQueue::new(mark),
+            unsent: [0; Channel::ALL.len()],
+            queue: LinkQueue::new(mark, faults),
             bulk_at: Time::ZERO,
-            stuck_since: [None; 4],
+            stuck_since: [None; Channel::ALL.len()],
             estimate: Estimate::new(now),
-            watch: LinkWatch::new(NetFaults::default()),
+            watch: LinkWatch::new(faults),
             pending: PeerBacklog::default(),
             counters: LinkCounters::default(),
             latency: LatencyHistogram::default(),
@@ -192,7 +197,7 @@ impl Peer {
     /// Records the number of unsent bytes of a channel.
     pub fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
         let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
-        let is_much = unsent > UNSENT_LITTLE;
+        let is_much = unsent > channel.little();
         let stuck_since = &mut self.stuck_since[channel as usize];
         if !is_much || unsent < before {
             *stuck_since = is_much.then_some(now);
@@ -201,9 +206,10 @@ impl Peer {
         }
     }
 
-    /// Unsent bytes of those channels on which more than [`UNSENT_LITTLE`] is unsent.
+    /// Unsent bytes of those channels on which more than [`Channel::little`] is unsent.
     pub fn unsent(&self) -> usize {
-        self.unsent.iter().filter(|unsent| **unsent > UNSENT_LITTLE).sum()
+        let unsent = Channel::ALL.into_iter().map(|channel| (channel, self.unsent[channel as usize]));
+        unsent.filter(|(channel, unsent)| *unsent > channel.little()).map(|(_, unsent)| unsent).sum()
     }
 
     /// Whether more may be sent on a channel: what the driver has unsent and what waits in front of
@@ -246,6 +252,17 @@ impl Peer {
     /// messages, or with a protocol of 1.2 or later any map.
     pub(crate) fn knows_map(&self, map: u8) -> bool {
         self.who.as_ref().is_some_and(|who| map == 0 || who.minor >= MINOR_WITH_MAPS)
+    }
+
+    /// The channel for silence of a stream that would else go on `otherwise`: it follows the
+    /// stream's events.
+    pub(crate) fn silence_channel(&self, pubend: PubendId, otherwise: Channel) -> Channel {
+        let is_urgent = FrameClass::of_stream(pubend) == FrameClass::Urgent && self.counters.urgent_out > 0;
+        match (is_urgent, otherwise) {
+            (true, _) => self.queue.channel(FrameClass::Urgent),
+            (false, Channel::Urgent) => Channel::Reliable,
+            (false, _) => otherwise,
+        }
     }
 
     /// Whether the link is up and its neighbour knows stamped events, reports and flashes.
@@ -370,6 +387,9 @@ impl Peers {
         self.by_host.insert(host, link);
         let peer = self.get_mut(link).expect("a link that said hello is there");
         (peer.who, peer.port) = (Some(who), port);
+        if peer.is_watched() {
+            peer.queue.open_urgent();
+        }
         port
     }
 

@@ -5,14 +5,19 @@
 //! frame's channel, or others wait for that channel already. Classes are released in their order.
 //!
 //! An event waits as its parts, and is encoded when it is released: its age goes on while it waits.
+//! Urgent events are sorted, see `urgent.rs`. Where two classes wait for one channel the later one
+//! has a share, see [`super::share`].
 
 use std::collections::VecDeque;
 
-use whimbrel_event::{EventId, Tick, Time};
+use whimbrel_event::{EventId, PubendId, Reliability, StreamClass, Tick, Time};
 use whimbrel_wire::Repairers;
 
 use super::Channel;
 use super::peers::high_of;
+use super::share::Share;
+use super::urgent::{UrgentQueue, WaysLeft};
+use crate::fault::NetFaults;
 
 /// A class of frames, in the order in which classes are released.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -42,18 +47,32 @@ impl FrameClass {
         FrameClass::Bulk,
     ];
 
-    /// The channel on which frames of the class go.
+    /// The channel on which frames of the class go to a neighbour that knows the urgent one.
     pub fn channel(self) -> Channel {
         match self {
             FrameClass::Flash | FrameClass::Control => Channel::Control,
-            FrameClass::Urgent | FrameClass::Reliable => Channel::Reliable,
+            FrameClass::Urgent => Channel::Urgent,
+            FrameClass::Reliable => Channel::Reliable,
             FrameClass::BestEffort | FrameClass::Bulk => Channel::BestEffort,
+        }
+    }
+
+    /// The class of the events of a stream.
+    pub(crate) fn of_stream(pubend: PubendId) -> FrameClass {
+        match (pubend.reliability(), pubend.class()) {
+            (Reliability::Reliable, StreamClass::Deadline) => FrameClass::Urgent,
+            (Reliability::Reliable, StreamClass::Ordinary) => FrameClass::Reliable,
+            (Reliability::BestEffort, _) => FrameClass::BestEffort,
         }
     }
 
     /// The class of silence, which follows the events of its channel.
     pub(crate) fn of_silence(channel: Channel) -> FrameClass {
-        if channel == Channel::Reliable { FrameClass::Reliable } else { FrameClass::BestEffort }
+        match channel {
+            Channel::Urgent => FrameClass::Urgent,
+            Channel::Reliable => FrameClass::Reliable,
+            _ => FrameClass::BestEffort,
+        }
     }
 }
 
@@ -125,6 +144,10 @@ pub struct Occupancy {
     pub bytes: usize,
 }
 
+/// Unsent bytes of the driver on the urgent channel from which on frames wait: what the driver has
+/// cannot be sorted any more.
+const URGENT_MARK: usize = 1;
+
 /// The queues of one link.
 ///
 /// Bounded by admission: what is sent over a full channel is not queued, see
@@ -133,42 +156,129 @@ pub struct Occupancy {
 #[derive(Debug)]
 pub(crate) struct LinkQueue {
     classes: [VecDeque<Waiting>; CLASSES],
+    /// The events of class urgent, and silence among them.
+    urgent: UrgentQueue,
     bytes: [usize; CLASSES],
     /// Their sums by channel: asked for at each frame.
     on_channel: [usize; Channel::ALL.len()],
-    /// Unsent bytes of the driver on a channel from which on frames wait.
+    /// What is due to the later class of a channel.
+    shares: [Share; Channel::ALL.len()],
+    /// Unsent bytes of the driver on a channel from which on frames wait; on the urgent channel at
+    /// most [`URGENT_MARK`].
     mark: usize,
+    /// The neighbour knows the urgent channel.
+    has_urgent: bool,
 }
 
 impl LinkQueue {
-    pub(crate) fn new(mark: usize) -> LinkQueue {
-        LinkQueue { classes: Default::default(), bytes: [0; CLASSES], on_channel: [0; Channel::ALL.len()], mark }
+    pub(crate) fn new(mark: usize, faults: NetFaults) -> LinkQueue {
+        LinkQueue {
+            classes: Default::default(),
+            urgent: UrgentQueue::new(faults),
+            bytes: [0; CLASSES],
+            on_channel: [0; Channel::ALL.len()],
+            shares: Default::default(),
+            mark,
+            has_urgent: false,
+        }
+    }
+
+    /// Records that the neighbour knows the urgent channel. No urgent event has been sent to it.
+    pub(crate) fn open_urgent(&mut self) {
+        self.has_urgent = true;
+    }
+
+    /// The channel on which frames of a class go to this neighbour.
+    pub(crate) fn channel(&self, class: FrameClass) -> Channel {
+        match class.channel() {
+            Channel::Urgent if !self.has_urgent => Channel::Reliable,
+            channel => channel,
+        }
+    }
+
+    /// See the field.
+    fn mark(&self, channel: Channel) -> usize {
+        if channel == Channel::Urgent { self.mark.min(URGENT_MARK) } else { self.mark }
     }
 
     /// Whether a frame goes to the driver at once, which has this many bytes unsent on its channel.
     pub(crate) fn passes(&self, channel: Channel, unsent: usize) -> bool {
-        unsent < self.mark && self.bytes_on(channel) == 0
+        unsent < self.mark(channel) && self.bytes_on(channel) == 0
     }
 
-    /// Adds what has to wait.
-    pub(crate) fn push(&mut self, class: FrameClass, waiting: Waiting) {
-        let bytes = waiting.bytes();
+    /// Whether urgent events of a stream wait.
+    pub(crate) fn holds(&self, pubend: PubendId) -> bool {
+        self.urgent.holds(pubend)
+    }
+
+    fn count(&mut self, class: FrameClass, bytes: usize) {
         self.bytes[class as usize] += bytes;
-        self.on_channel[class.channel() as usize] += bytes;
-        self.classes[class as usize].push_back(waiting);
+        self.on_channel[self.channel(class) as usize] += bytes;
+    }
+
+    /// Adds a frame that has to wait.
+    pub(crate) fn push(&mut self, class: FrameClass, frame: &[u8]) {
+        self.count(class, ENTRY_BYTES + frame.len());
+        self.classes[class as usize].push_back(Waiting::Frame(frame.into()));
+    }
+
+    /// Adds an event that has to wait.
+    pub(crate) fn push_event(&mut self, class: FrameClass, event: Box<WaitingEvent>, ways: WaysLeft) {
+        self.count(class, event.bytes());
+        match class {
+            FrameClass::Urgent => self.urgent.push_event(event, ways),
+            _ => self.classes[class as usize].push_back(Waiting::Event(event)),
+        }
+    }
+
+    /// Adds silence up to a tick of a stream whose urgent events wait.
+    pub(crate) fn push_silence(&mut self, now: Time, upto: EventId, frame: &[u8]) {
+        self.count(FrameClass::Urgent, ENTRY_BYTES + frame.len());
+        self.urgent.push_silence(now, upto, frame.into());
+    }
+
+    fn is_waiting(&self, class: FrameClass) -> bool {
+        !self.classes[class as usize].is_empty() || (class == FrameClass::Urgent && self.urgent.len() > 0)
+    }
+
+    /// The class of the next for a channel: the first one, unless its share is due to the next
+    /// that waits. The urgent class is the first of its channel.
+    fn next_class(&mut self, channel: Channel) -> Option<FrameClass> {
+        let mut waiting = FrameClass::ALL.into_iter().filter(|class| self.channel(*class) == channel);
+        let first = waiting.find(|class| self.is_waiting(*class))?;
+        let behind = waiting.find(|class| self.is_waiting(*class));
+        let share = &self.shares[channel as usize];
+        let due = behind.filter(|class| {
+            let next = self.classes[*class as usize].front();
+            next.is_some_and(|next| next.bytes() <= share.due())
+        });
+        if behind.is_none() {
+            self.shares[channel as usize].reset();
+        }
+        Some(due.unwrap_or(first))
     }
 
     /// Takes the next for a channel, if the driver has room for it.
-    pub(crate) fn release(&mut self, channel: Channel, unsent: usize) -> Option<Waiting> {
-        if unsent >= self.mark {
+    pub(crate) fn release(&mut self, now: Time, channel: Channel, unsent: usize) -> Option<Waiting> {
+        if unsent >= self.mark(channel) || self.bytes_on(channel) == 0 {
             return None;
         }
-        let is_next = |class: &FrameClass| class.channel() == channel && !self.classes[*class as usize].is_empty();
-        let class = FrameClass::ALL.into_iter().find(is_next)?;
-        let next = self.classes[class as usize].pop_front()?;
+        let class = self.next_class(channel)?;
+        let mut next = self.classes[class as usize].pop_front();
+        if next.is_none() && class == FrameClass::Urgent {
+            next = self.urgent.pop(now);
+        }
+        let next = next?;
         let bytes = next.bytes();
         self.bytes[class as usize] -= bytes;
         self.on_channel[channel as usize] -= bytes;
+        let is_first = FrameClass::ALL.into_iter().find(|first| self.channel(*first) == channel) == Some(class);
+        let share = &mut self.shares[channel as usize];
+        if is_first {
+            share.record_ahead(bytes)
+        } else {
+            share.record_given(bytes)
+        }
         Some(next)
     }
 
@@ -185,7 +295,10 @@ impl LinkQueue {
 
     /// What waits in each class.
     pub(crate) fn occupancy(&self) -> [Occupancy; CLASSES] {
-        core::array::from_fn(|class| Occupancy { frames: self.classes[class].len(), bytes: self.bytes[class] })
+        core::array::from_fn(|class| {
+            let urgent = if class == FrameClass::Urgent as usize { self.urgent.len() } else { 0 };
+            Occupancy { frames: self.classes[class].len() + urgent, bytes: self.bytes[class] }
+        })
     }
 }
 
@@ -195,8 +308,15 @@ mod tests {
 
     use super::*;
 
-    fn frame(byte: u8, len: usize) -> Waiting {
-        Waiting::Frame(vec![byte; len].into())
+    /// At any moment.
+    const NOW: Time = Time::ZERO;
+
+    fn queue(mark: usize) -> LinkQueue {
+        LinkQueue::new(mark, NetFaults::default())
+    }
+
+    fn push(queue: &mut LinkQueue, class: FrameClass, byte: u8, len: usize) {
+        queue.push(class, &vec![byte; len]);
     }
 
     fn first_byte(waiting: Option<Waiting>) -> Option<u8> {
@@ -208,31 +328,62 @@ mod tests {
 
     #[test]
     fn a_frame_waits_behind_the_mark_and_behind_others_of_its_channel() {
-        let mut queue = LinkQueue::new(100);
+        let mut queue = queue(100);
         assert!(queue.passes(Channel::Reliable, 99) && !queue.passes(Channel::Reliable, 100));
-        queue.push(FrameClass::Reliable, frame(1, 10));
+        push(&mut queue, FrameClass::Reliable, 1, 10);
         assert!(!queue.passes(Channel::Reliable, 0), "the order of a channel stays");
         assert!(queue.passes(Channel::Control, 0) && queue.passes(Channel::BestEffort, 0));
         assert_eq!(queue.bytes_on(Channel::Reliable), 10 + ENTRY_BYTES);
-        assert_eq!(first_byte(queue.release(Channel::Reliable, 100)), None, "the driver has too much");
-        assert_eq!(first_byte(queue.release(Channel::Reliable, 99)), Some(1));
-        assert_eq!((queue.bytes_on(Channel::Reliable), queue.release(Channel::Reliable, 0).is_none()), (0, true));
+        assert_eq!(first_byte(queue.release(NOW, Channel::Reliable, 100)), None, "the driver has too much");
+        assert_eq!(first_byte(queue.release(NOW, Channel::Reliable, 99)), Some(1));
+        assert_eq!((queue.bytes_on(Channel::Reliable), queue.release(NOW, Channel::Reliable, 0).is_none()), (0, true));
+    }
+
+    #[test]
+    fn on_the_urgent_channel_little_may_be_unsent() {
+        let queue = queue(usize::MAX);
+        assert!(queue.passes(Channel::Urgent, URGENT_MARK - 1) && !queue.passes(Channel::Urgent, URGENT_MARK));
+        assert!(queue.passes(Channel::Reliable, 4 << 20));
     }
 
     #[test]
     fn classes_of_a_channel_are_released_in_their_order() {
-        let mut queue = LinkQueue::new(1);
-        let order =
-            [(FrameClass::Bulk, 1), (FrameClass::BestEffort, 2), (FrameClass::Reliable, 3), (FrameClass::Urgent, 4)];
-        for (class, byte) in order {
-            queue.push(class, frame(byte, 1));
+        for has_urgent in [false, true] {
+            let mut queue = queue(1);
+            if has_urgent {
+                queue.open_urgent();
+            }
+            let order = [
+                (FrameClass::Bulk, 1),
+                (FrameClass::BestEffort, 2),
+                (FrameClass::Reliable, 3),
+                (FrameClass::Urgent, 4),
+            ];
+            for (class, byte) in order {
+                push(&mut queue, class, byte, 1);
+            }
+            assert_eq!(queue.bytes_on(Channel::Urgent) > 0, has_urgent);
+            let mut released = Vec::new();
+            for channel in Channel::ALL {
+                released.extend(core::iter::from_fn(|| first_byte(queue.release(NOW, channel, 0))));
+            }
+            assert_eq!(released, [4, 3, 2, 1]);
+            assert!(queue.occupancy().iter().all(|class| *class == Occupancy::default()));
         }
-        let mut released = Vec::new();
-        for channel in Channel::ALL {
-            released.extend(core::iter::from_fn(|| first_byte(queue.release(channel, 0))));
+    }
+
+    #[test]
+    fn what_gives_way_has_its_share() {
+        let mut queue = queue(1);
+        let mut given = 0;
+        for number in 0..10_000 {
+            push(&mut queue, FrameClass::Urgent, 1, 100);
+            if number % 2 == 0 {
+                push(&mut queue, FrameClass::Reliable, 2, 100);
+            }
+            given += u32::from(first_byte(queue.release(NOW, Channel::Reliable, 0)) == Some(2));
         }
-        assert_eq!(released, [4, 3, 2, 1]);
-        assert!(queue.occupancy().iter().all(|class| *class == Occupancy::default()));
+        assert!((500..=530).contains(&given), "{given} of 10,000");
     }
 
     #[test]
@@ -257,8 +408,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_without_admission_is_noticed() {
-        let mut queue = LinkQueue::new(1);
-        queue.push(FrameClass::Control, frame(0, 2 * high_of(Channel::Control)));
+        let mut queue = queue(1);
+        push(&mut queue, FrameClass::Control, 0, 2 * high_of(Channel::Control));
         assert!(queue.is_overrun(Channel::Control) && !queue.is_overrun(Channel::Reliable));
     }
 }

@@ -3,6 +3,7 @@
 use whimbrel_net::{Net, NetMutant, Routing};
 
 use crate::fabric::Trouble;
+use crate::queueing;
 use crate::scenarios::{self, MILLI, SECOND};
 use crate::watching::{REACTION, SILENT, Watched, slower};
 
@@ -100,4 +101,10 @@ fn a_direction_that_is_good_again_at_once_is_noticed() {
     };
     let (good, bad) = (changes(|_| {}), changes(|net| net.build_in(NetMutant::NoHysteresis)));
     assert!(good <= 20 && bad >= 3 * good, "{good} and {bad}");
+}
+
+#[test]
+fn urgent_events_that_leave_in_the_wrong_order_are_noticed() {
+    let found = queueing::bursts(|net| net.build_in(NetMutant::SlackInverted));
+    assert!(found.in_time[0] == 0, "{found:?}");
 }

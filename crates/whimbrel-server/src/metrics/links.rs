@@ -20,7 +20,7 @@ const COUNTERS: [Row; 3] = [
 
 /// Name, help text, how bytes and pieces of each channel are read, and whether the pieces are
 /// meant.
-type Flows = (&'static str, &'static str, fn(&LinkAccount) -> [(u64, u64); 4], bool);
+type Flows = (&'static str, &'static str, fn(&LinkAccount) -> [(u64, u64); CHANNELS.len()], bool);
 
 const FLOWS: [Flows; 4] = [
     ("whimbrel_link_sent_bytes", "Bytes given to a link, by channel", |link| link.sent, false),

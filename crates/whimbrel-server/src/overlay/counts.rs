@@ -11,7 +11,7 @@ use quinn::Connection;
 use rustls::pki_types::CertificateDer;
 use whimbrel_core::Channel;
 
-use super::channel;
+use super::channel::CHANNELS;
 use super::endpoint::{NOT_ALLOWED, chain_of};
 use super::peers::{PeerAccount, Peers};
 use crate::identity::trust::Refusal;
@@ -91,8 +91,8 @@ pub(crate) struct LinkCounts {
     told: OnceLock<String>,
     pub(crate) address: SocketAddr,
     pub(super) connection: Connection,
-    sent: [Flow; 4],
-    received: [Flow; 4],
+    sent: [Flow; Channel::ALL.len()],
+    received: [Flow; Channel::ALL.len()],
     /// Datagrams that were not sent: too large, or without room.
     pub(super) dropped: AtomicU64,
 }
@@ -127,18 +127,18 @@ impl LinkCounts {
     }
 
     pub(super) fn sent(&self, channel: Channel, bytes: usize) {
-        self.sent[usize::from(channel::number(channel))].add(bytes);
+        self.sent[channel as usize].add(bytes);
     }
 
     pub(super) fn received(&self, channel: Channel, bytes: usize) {
-        self.received[usize::from(channel::number(channel))].add(bytes);
+        self.received[channel as usize].add(bytes);
     }
 }
 
 impl LinkCounts {
     /// Bytes given to the link, and bytes received over it.
     fn bytes(&self) -> (u64, u64) {
-        let sum = |flows: &[Flow; 4]| flows.iter().map(|flow| flow.read().0).sum();
+        let sum = |flows: &[Flow]| flows.iter().map(|flow| flow.read().0).sum();
         (sum(&self.sent), sum(&self.received))
     }
 }
@@ -150,10 +150,10 @@ pub struct LinkAccount {
     pub peer: String,
     /// The other broker's address.
     pub address: SocketAddr,
-    /// Bytes and pieces (outputs of the broker) sent, by the number of the channel.
-    pub sent: [(u64, u64); 4],
-    /// Bytes and pieces (reads) received, by the number of the channel.
-    pub received: [(u64, u64); 4],
+    /// Bytes and pieces (outputs of the broker) sent, by the place of the channel.
+    pub sent: [(u64, u64); CHANNELS.len()],
+    /// Bytes and pieces (reads) received, by the place of the channel.
+    pub received: [(u64, u64); CHANNELS.len()],
     /// The path's round-trip time, as estimated by QUIC.
     pub rtt: Duration,
     /// Packets sent.

@@ -18,7 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use whimbrel_core::HangUp;
+use whimbrel_core::{Channel, HangUp};
 
 use super::admit::{Gate, Place};
 use super::beat::Beat;
@@ -295,7 +295,7 @@ fn transport() -> TransportConfig {
     acks.ack_eliciting_threshold(VarInt::from_u32(UNACKNOWLEDGED_MAX));
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_uni_streams(VarInt::from_u32(3))
+        .max_concurrent_uni_streams(VarInt::from_u32(Channel::STREAMS as u32))
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds are within QUIC's range")))
         .keep_alive_interval(Some(KEEP_ALIVE))

@@ -38,47 +38,45 @@ thread_local! {
     static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
 }
 
-/// The streams of both ends, in the order of the channels.
+/// The streams of both ends, at the places of their channels. The urgent ones come later.
 pub(super) struct Streams {
-    sending: [SendStream; 3],
-    receiving: [RecvStream; 3],
+    sending: [Option<SendStream>; Channel::STREAMS],
+    receiving: [Option<RecvStream>; Channel::STREAMS],
 }
 
-/// Opens this end's streams and awaits the other end's.
+/// Opens this end's streams and awaits the other end's, but the urgent ones.
 ///
 /// # Errors
 /// The connection has ended, or the other end opened another stream.
 pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, ConnectionError> {
-    let mut sending = Vec::new();
-    for channel in channel::STREAMS {
+    let (mut sending, mut receiving) = ([const { None }; Channel::STREAMS], [const { None }; Channel::STREAMS]);
+    for channel in channel::AT_ONCE {
         let mut stream = connection.open_uni().await?;
         // It fails only for a stream that has ended, which the write reports.
         let _ = stream.set_priority(channel::priority(channel));
         if stream.write_all(&[channel::number(channel)]).await.is_err() {
             return Err(ended(connection));
         }
-        sending.push(stream);
+        sending[channel as usize] = Some(stream);
     }
-    let mut receiving = [const { None }; 3];
-    for _ in channel::STREAMS {
+    for _ in channel::AT_ONCE {
         let mut stream = connection.accept_uni().await?;
         let mut number = [0];
         if stream.read_exact(&mut number).await.is_err() {
             return Err(ended(connection));
         }
-        match receiving.get_mut(usize::from(number[0])) {
+        let channel = channel::AT_ONCE.get(usize::from(number[0])).map(|channel| *channel as usize);
+        match channel.map(|channel| &mut receiving[channel]) {
             Some(slot @ None) => *slot = Some(stream),
             _ => return Err(ended(connection)),
         }
     }
-    let receiving = receiving.map(|stream| stream.expect("three streams of different numbers below three"));
-    let sending = sending.try_into().expect("as many as there are channels");
     Ok(Streams { sending, receiving })
 }
 
 /// Closes the connection, unless it has ended. Returns why it has ended.
 fn ended(connection: &Connection) -> ConnectionError {
-    connection.close(VarInt::from_u32(MISUSED), b"a stream that is none of the three of a link");
+    connection.close(VarInt::from_u32(MISUSED), b"a stream that is none of those of a link");
     connection.close_reason().unwrap_or(ConnectionError::LocallyClosed)
 }
 
@@ -103,10 +101,33 @@ pub(super) async fn run(
     let opened = Opened { port: &port, dialed, name: name.as_deref(), address: connection.remote_address() };
     let mut inlet = uplink.opened(&opened);
     let mut datagram = pin!(connection.read_datagram());
-    let (has_ended, ends) = ([false; 3], None);
-    let mut reader =
-        Reader { connection: &connection, port: &port, counts: &counts, has_ended, has_datagrams: true, ends };
-    while let Turn::Another = poll_fn(|cx| reader.take_turn(&mut receiving, datagram.as_mut(), &mut *inlet, cx)).await {
+    let mut urgent = pin!(async {
+        let mut stream = connection.accept_uni().await?;
+        let mut number = [0];
+        let is_read = stream.read_exact(&mut number).await.is_ok();
+        if is_read && number[0] == channel::number(Channel::Urgent) { Ok(stream) } else { Err(ended(&connection)) }
+    });
+    let (has_ended, ends) = ([false; Channel::STREAMS], None);
+    let mut reader = Reader {
+        connection: &connection,
+        port: &port,
+        counts: &counts,
+        has_ended,
+        has_datagrams: true,
+        awaits_urgent: true,
+        ends,
+    };
+    let turn = |cx: &mut Context<'_>| {
+        if reader.awaits_urgent
+            && let Poll::Ready(stream) = urgent.as_mut().poll(cx)
+        {
+            reader.awaits_urgent = false;
+            receiving[Channel::Urgent as usize] = stream.ok();
+        }
+        reader.take_turn(&mut receiving, datagram.as_mut(), &mut *inlet, cx)
+    };
+    let mut turn = turn;
+    while let Turn::Another = poll_fn(&mut turn).await {
         yield_now().await;
     }
     connection.close(VarInt::from_u32(MISUSED), b"the streams of a link have ended");
@@ -120,8 +141,10 @@ struct Reader<'a> {
     port: &'a Port,
     counts: &'a LinkCounts,
     /// Streams that have been read to their end.
-    has_ended: [bool; 3],
+    has_ended: [bool; Channel::STREAMS],
     has_datagrams: bool,
+    /// The other end has not begun its urgent stream.
+    awaits_urgent: bool,
     /// When the link ends even if bytes are missing; set when one of the streams has ended.
     ends: Option<Pin<Box<Sleep>>>,
 }
@@ -129,7 +152,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn take_turn(
         &mut self,
-        streams: &mut [RecvStream; 3],
+        streams: &mut [Option<RecvStream>; Channel::STREAMS],
         mut datagram: Pin<&mut ReadDatagram<'a>>,
         inlet: &mut dyn Inlet,
         cx: &mut Context<'_>,
@@ -142,9 +165,7 @@ impl<'a> Reader<'a> {
             self.port.poll(cx, |channel, unsent| inlet.room(channel, unsent));
             let mut has_read = false;
             for (place, (channel, stream)) in channel::STREAMS.into_iter().zip(&mut *streams).enumerate() {
-                if self.has_ended[place] {
-                    continue;
-                }
+                let Some(stream) = stream.as_mut().filter(|_| !self.has_ended[place]) else { continue };
                 if !inlet.may_read() {
                     return Poll::Pending;
                 }
@@ -154,7 +175,7 @@ impl<'a> Reader<'a> {
                     Poll::Pending => {}
                 }
             }
-            if self.is_over(cx) {
+            if self.is_over(streams, cx) {
                 return Poll::Ready(Turn::Ended);
             }
             has_read |= self.read_datagrams(datagram.as_mut(), inlet, cx);
@@ -167,10 +188,11 @@ impl<'a> Reader<'a> {
 
     /// Whether nothing more is to be read. Streams end one by one, and bytes of one stream may
     /// arrive after the end of another.
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+    fn is_over(&mut self, streams: &[Option<RecvStream>; Channel::STREAMS], cx: &mut Context<'_>) -> bool {
         if self.has_ended.contains(&true) {
             let ends = self.ends.get_or_insert_with(|| Box::pin(sleep(ENDS)));
-            return !self.has_ended.contains(&false) || ends.as_mut().poll(cx).is_ready();
+            let have_all = streams.iter().zip(self.has_ended).all(|(stream, has_ended)| has_ended || stream.is_none());
+            return have_all || ends.as_mut().poll(cx).is_ready();
         }
         false
     }

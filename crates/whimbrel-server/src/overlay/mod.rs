@@ -1,4 +1,5 @@
-//! Links to other brokers: one QUIC connection each, with three streams and datagrams each way.
+//! Links to other brokers: one QUIC connection each, with up to four streams and datagrams each
+//! way.
 //!
 //! This module only moves bytes. Their meaning, and which of two links between the same brokers
 //! stays, is up to the core.
@@ -11,6 +12,7 @@ mod dial;
 mod endpoint;
 mod gather;
 mod link;
+mod outlet;
 mod peers;
 mod port;
 mod refused;

@@ -1,10 +1,9 @@
 //! Output of one link.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -16,9 +15,7 @@ use super::beat::Beat;
 use super::channel;
 use super::counts::LinkCounts;
 use super::gather::Gather;
-
-/// With at most this many bytes unsent in a channel there is always room for more.
-pub const LOW_WATER: usize = 64 << 10;
+use super::outlet::Outlet;
 
 /// A link that is given bytes in a channel with more than this many unsent is hung up: the broker
 /// should have stopped long before.
@@ -27,10 +24,6 @@ const UNSENT_MAX: usize = 8 << 20;
 /// Datagrams that wait until the machine is let go of, at most; more are dropped.
 const DATAGRAMS_MAX: usize = 64;
 
-/// A buffer with more written bytes than this at its front gives them up before all of it has been
-/// written.
-const SPENT_MAX: usize = 256 << 10;
-
 /// Pause between two looks, at the end, whether everything is written.
 const FINISH_LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 
@@ -38,50 +31,10 @@ const FINISH_LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 /// in [`HangUp::ALL`].
 pub(super) const HUNG_UP: u32 = 0x100;
 
-/// One stream, and its output that waits.
-#[derive(Debug)]
-struct Outlet {
-    stream: SendStream,
-    buffer: Vec<u8>,
-    written: usize,
-    /// Unsent bytes as last told to the machine.
-    told: usize,
-}
-
-impl Outlet {
-    fn unsent(&self) -> usize {
-        self.buffer.len() - self.written
-    }
-
-    /// Whether the machine is to be told that there is room.
-    fn is_room_due(&self) -> bool {
-        self.told > LOW_WATER && self.unsent() <= (self.told / 2).max(LOW_WATER)
-    }
-
-    /// Gives the stream what it takes. An error is the end of the link.
-    fn flush(&mut self, cx: &mut Context<'_>) -> Result<(), ()> {
-        while self.unsent() > 0 {
-            match Pin::new(&mut self.stream).poll_write(cx, &self.buffer[self.written..]) {
-                Poll::Pending => break,
-                Poll::Ready(Ok(bytes)) => self.written += bytes,
-                Poll::Ready(Err(_)) => return Err(()),
-            }
-        }
-        if self.written == self.buffer.len() {
-            self.written = 0;
-            self.buffer.clear();
-            self.buffer.shrink_to(SPENT_MAX);
-        } else if self.written > SPENT_MAX && self.written > self.buffer.len() / 2 {
-            self.buffer.drain(..self.written);
-            self.written = 0;
-        }
-        Ok(())
-    }
-}
-
 #[derive(Debug)]
 struct Outbound {
-    outlets: [Outlet; 3],
+    /// At the places of their channels.
+    outlets: [Outlet; Channel::STREAMS],
     datagrams: VecDeque<Bytes>,
     /// Why the machine has let go of the link, if it has.
     hang_up: Option<HangUp>,
@@ -99,8 +52,8 @@ impl Outbound {
     /// Until when new output waits for more; `None`: it does not wait. State, probes and the end of
     /// the link never wait, nor does output together with them.
     fn wait(&mut self, now: Instant) -> Option<Instant> {
-        let [control, reliable, best_effort] = &self.outlets;
-        let bytes = reliable.unsent() + best_effort.unsent();
+        let [control, events @ ..] = &self.outlets;
+        let bytes = events.iter().map(Outlet::unsent).sum();
         let until = self.gather.wait(now, bytes);
         until.filter(|_| control.unsent() == 0 && self.datagrams.is_empty() && self.hang_up.is_none())
     }
@@ -119,11 +72,12 @@ pub struct Port {
 impl Port {
     pub(super) fn new(
         connection: Connection,
-        streams: [SendStream; 3],
+        streams: [Option<SendStream>; Channel::STREAMS],
         counts: Arc<LinkCounts>,
         beat: Arc<Beat>,
     ) -> Port {
-        let outlets = streams.map(|stream| Outlet { stream, buffer: Vec::new(), written: 0, told: 0 });
+        let mut streams = streams.into_iter();
+        let outlets = channel::STREAMS.map(|channel| Outlet::new(channel, streams.next().flatten()));
         let outbound = Outbound {
             outlets,
             datagrams: VecDeque::new(),
@@ -173,14 +127,13 @@ impl Port {
             }
             return 0;
         }
-        let outlet = &mut outbound.outlets[usize::from(channel::number(channel))];
+        let outlet = &mut outbound.outlets[channel as usize];
         if outlet.unsent() > UNSENT_MAX {
             outbound.hang_up = Some(HangUp::Stuck);
             return 0;
         }
-        outlet.buffer.extend_from_slice(bytes);
-        outlet.told = outlet.unsent();
-        outlet.told
+        outlet.push(bytes);
+        outlet.tell()
     }
 
     /// Waits until everything is written, and the other end has it or the link has ended. The
@@ -191,14 +144,10 @@ impl Port {
         }
         let streams = {
             let mut outbound = self.outbound.lock();
-            outbound.outlets.each_mut().map(|outlet| {
-                // It fails for a stream that has ended already; such a stream counts as stopped.
-                let _ = outlet.stream.finish();
-                outlet.stream.stopped()
-            })
+            outbound.outlets.each_mut().map(Outlet::finish)
         };
-        for stopped in streams {
-            let _ = stopped.await;
+        for stopped in streams.into_iter().flatten() {
+            stopped.await;
         }
     }
 
@@ -258,12 +207,12 @@ impl Port {
         }
         if *broken || hang_up.is_some() {
             *broken = true;
-            outlets.iter_mut().for_each(|outlet| (outlet.buffer, outlet.written, outlet.told) = (Vec::new(), 0, 0));
+            outlets.iter_mut().for_each(Outlet::clear);
             datagrams.clear();
             return;
         }
         let mut cx = Context::from_waker(task.as_ref().map_or(Waker::noop(), |task| task));
-        *broken = outlets.iter_mut().any(|outlet| outlet.flush(&mut cx).is_err());
+        *broken = outlets.iter_mut().any(|outlet| outlet.flush(&self.connection, &mut cx).is_err());
         for datagram in datagrams.drain(..) {
             if self.connection.send_datagram(datagram).is_err() {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
@@ -280,17 +229,16 @@ impl Port {
     /// that has room again.
     pub(super) fn poll(&self, cx: &mut Context<'_>, mut room: impl FnMut(Channel, usize)) {
         self.attend(cx.waker());
-        let mut rooms = [None; 3];
+        let mut rooms = [None; Channel::STREAMS];
         let mut outbound = self.outbound.lock();
         let is_waiting = outbound.until.is_some();
         if !outbound.broken && outbound.hang_up.is_none() {
             for (outlet, room) in outbound.outlets.iter_mut().zip(&mut rooms) {
-                if !is_waiting && outlet.unsent() > 0 && outlet.flush(cx).is_err() {
-                    outlet.told = 0;
+                if !is_waiting && outlet.flush(&self.connection, cx).is_err() {
+                    outlet.clear();
                 }
                 if outlet.is_room_due() {
-                    outlet.told = outlet.unsent();
-                    *room = Some(outlet.told);
+                    *room = Some(outlet.tell());
                 }
             }
         }

@@ -21,7 +21,7 @@ use whimbrel_server::overlay::{Counts, Inlet, Opened, Overlay, Plan, Port, Start
 /// For anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-const STREAMS: [Channel; 3] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
+const STREAMS: [Channel; 4] = [Channel::Control, Channel::Urgent, Channel::Reliable, Channel::BestEffort];
 
 fn number(channel: Channel) -> u8 {
     Channel::ALL.iter().position(|known| *known == channel).expect("a channel") as u8
@@ -182,7 +182,7 @@ async fn bytes_pass_both_ways_in_order_in_each_channel() {
     let (a, b, to_b, to_a) = linked().await;
     assert!(!a.watcher.links.lock()[0].dialed && b.watcher.links.lock()[0].dialed);
     for (port, other) in [(&to_b, &b), (&to_a, &a)] {
-        let sent: Vec<Vec<u8>> = (0..3).map(|channel| pattern(channel, 300_000)).collect();
+        let sent: Vec<Vec<u8>> = (0..4).map(|channel| pattern(channel, 300_000)).collect();
         for at in 0..3 {
             for (channel, bytes) in STREAMS.into_iter().zip(&sent) {
                 port.send(channel, &bytes[at * 100_000..(at + 1) * 100_000]);
@@ -194,15 +194,15 @@ async fn bytes_pass_both_ways_in_order_in_each_channel() {
         other
             .sees("all bytes", |links| {
                 let bytes = &links[0].bytes;
-                let all = (0..3).all(|channel| bytes.get(&channel).is_some_and(|got| got.len() == 300_000));
-                (all && bytes.contains_key(&3)).then_some(())
+                let all = (0..4).all(|channel| bytes.get(&channel).is_some_and(|got| got.len() == 300_000));
+                (all && bytes.contains_key(&number(Channel::Datagram))).then_some(())
             })
             .await;
         let links = other.watcher.links.lock();
         for (channel, bytes) in (0u8..).zip(&sent) {
             assert!(links[0].bytes[&channel] == *bytes, "channel {channel} differs");
         }
-        assert_eq!(links[0].bytes[&3], b"whole");
+        assert_eq!(links[0].bytes[&number(Channel::Datagram)], b"whole");
     }
 }
 
@@ -216,7 +216,8 @@ async fn the_last_of_what_comes_closely_goes_without_anything_behind_it() {
             to_b.send(Channel::Reliable, b"e");
             to_b.flush();
         }
-        let all = |links: &[Seen]| (links[0].bytes.get(&1)?.len() == burst * EACH).then_some(());
+        let all =
+            |links: &[Seen]| (links[0].bytes.get(&number(Channel::Reliable))?.len() == burst * EACH).then_some(());
         b.sees("the end of a burst", all).await;
     }
 }
@@ -233,12 +234,13 @@ async fn what_is_urgent_overtakes_what_is_not() {
         let (_a, b, to_b, _to_a) = linked().await;
         to_b.send(Channel::BestEffort, &pattern(7, BULK));
         to_b.flush();
-        b.sees("the first bytes", |links| (of(links, 2) > 0).then_some(())).await;
+        b.sees("the first bytes", |links| (of(links, number(Channel::BestEffort)) > 0).then_some(())).await;
         to_b.send(Channel::Control, b"!");
         to_b.flush();
-        let before = b.sees("what is urgent", |links| (of(links, 0) > 0).then(|| of(links, 2))).await;
+        let before =
+            b.sees("what is urgent", |links| (of(links, 0) > 0).then(|| of(links, number(Channel::BestEffort)))).await;
         overtaken += usize::from(before < BULK);
-        b.sees("the rest", |links| (of(links, 2) == BULK).then_some(())).await;
+        b.sees("the rest", |links| (of(links, number(Channel::BestEffort)) == BULK).then_some(())).await;
     }
     assert!(overtaken > LINKS / 2, "on {overtaken} of {LINKS} links");
 }
@@ -254,7 +256,9 @@ async fn what_was_sent_last_comes_before_a_link_ends() {
     a.overlay.close_gate();
     to_b.finish().await;
     b.sees("the end of the link", |links| links[0].is_closed.then_some(())).await;
-    let came = [1, 2].map(|channel| b.watcher.links.lock()[0].bytes.get(&channel).map_or(0, Vec::len));
+    let came = [Channel::Reliable, Channel::BestEffort]
+        .map(number)
+        .map(|channel| b.watcher.links.lock()[0].bytes.get(&channel).map_or(0, Vec::len));
     assert_eq!(came, [LAST; 2]);
     // It has been dialled again at once, and now and then since.
     b.counts("refused_by_peer").await;
@@ -319,8 +323,11 @@ async fn an_end_that_never_reads_leaves_memory_bounded_and_is_told_of_room_when_
     assert!(a.watcher.links.lock()[0].rooms.iter().all(|(_, room)| *room < unsent));
     *b.watcher.is_deaf.lock() = false;
     b.port().await.wake();
-    b.sees("all bytes", |links| (links[0].bytes.get(&1)?.len() == sent).then_some(())).await;
-    a.sees("room", |links| links[0].rooms.iter().any(|room| *room == (1, 0) || room.1 <= 64 << 10).then_some(())).await;
+    b.sees("all bytes", |links| (links[0].bytes.get(&number(Channel::Reliable))?.len() == sent).then_some(())).await;
+    a.sees("room", |links| {
+        links[0].rooms.iter().any(|room| *room == (number(Channel::Reliable), 0) || room.1 <= 64 << 10).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,10 +8,11 @@ use whimbrel_event::Time;
 use crate::trunk::{Shape, Side, Trunk};
 
 /// The number of streams of a connection.
-const STREAMS: usize = 3;
+const STREAMS: usize = Channel::STREAMS;
 
 /// The channel of each stream.
-pub(super) const CHANNELS: [Channel; STREAMS] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
+pub(super) const CHANNELS: [Channel; STREAMS] =
+    [Channel::Control, Channel::Urgent, Channel::Reliable, Channel::BestEffort];
 
 /// The first pause before a lost connection is made again.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -47,12 +47,12 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Three streams, windows of 1 MiB, ending after 10 s of silence, over the same path in both
+    /// Four streams, windows of 1 MiB, ending after 10 s of silence, over the same path in both
     /// directions.
     pub const fn over(profile: WanProfile) -> Shape {
         Shape {
             profiles: [profile, profile],
-            streams: 3,
+            streams: 4,
             window: 1 << 20,
             idle: Duration::from_secs(10),
             keep_alive: Duration::from_secs(2),

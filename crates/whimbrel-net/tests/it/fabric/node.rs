@@ -13,7 +13,7 @@ use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{Dest, EventFrame, MessageFrame, Nack, Silence, compact};
 
 use super::reception::{Delivered, Reception};
-use super::sender::{Content, Sender, Surroundings};
+use super::sender::{Content, STREAMS, Sender, Surroundings};
 use super::shelf::Shelf;
 use super::{START, Side};
 
@@ -171,7 +171,8 @@ impl Node {
         let birth = Tick(now.as_nanos());
         // As in the core: the low bits differ for each host.
         let incarnation = ((now.as_nanos() >> 20) << 20) | (number as u64 + 1);
-        let (reliable, further) = (1, 1);
+        let [_, first_further, last] = STREAMS;
+        let (reliable, further) = (1, last - first_further + 1);
         let identity = Identity { host, incarnation, deployment: setup.deployment, birth, reliable, further };
         let config = Config {
             name: setup.name.as_str().into(),

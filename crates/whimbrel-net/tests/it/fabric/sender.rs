@@ -19,8 +19,12 @@ const KEPT_MAX: usize = 4_096;
 /// Most events in the answer to one nack.
 const ANSWER_EVENTS_MAX: usize = 256;
 
-/// The indices of the own streams: a reliable one and one of best effort.
-const STREAMS: [u8; 2] = [0, KIND_PUBENDS_MAX];
+/// The number of own streams.
+const OWN: usize = 3;
+
+/// The indices of the own streams: a reliable one, one of best effort, and a reliable one of events
+/// with a deadline.
+pub const STREAMS: [u8; OWN] = [0, KIND_PUBENDS_MAX, 2 * KIND_PUBENDS_MAX];
 
 /// The network layer, the time, and the receiver of its effects.
 pub struct Surroundings<'a> {
@@ -52,11 +56,11 @@ struct Destination {
     version: u64,
     filters: Vec<Box<str>>,
     /// Per own stream, the tick up to which it was told everything, or should have been.
-    last: [Tick; 2],
+    last: [Tick; OWN],
     /// Per own stream, the tick after which this version is in force.
-    since: [Tick; 2],
+    since: [Tick; OWN],
     /// Per own stream, the tick after which it has an interest at all.
-    begin: [Tick; 2],
+    begin: [Tick; OWN],
     gets_best_effort: bool,
 }
 
@@ -70,7 +74,7 @@ impl Destination {
 /// The own streams and their destinations.
 pub struct Sender {
     /// Per own stream, the tick up to which it has passed.
-    passed: [Tick; 2],
+    passed: [Tick; OWN],
     /// The tick behind which events are kept.
     kept_from: Tick,
     kept: BTreeMap<EventId, Kept>,
@@ -80,14 +84,18 @@ pub struct Sender {
 impl Sender {
     /// Streams that begin behind a tick.
     pub fn new(birth: Tick) -> Sender {
-        Sender { passed: [birth; 2], kept_from: birth, kept: BTreeMap::new(), destinations: BTreeMap::new() }
+        Sender { passed: [birth; OWN], kept_from: birth, kept: BTreeMap::new(), destinations: BTreeMap::new() }
     }
 
     /// Publishes an event in an own stream.
     pub fn publish(&mut self, here: Surroundings<'_>, content: Content<'_>) -> EventId {
         let Surroundings { net, now, out } = here;
         let Content { topic, payload, reliability, deadline_ms } = content;
-        let stream = usize::from(reliability == Reliability::BestEffort);
+        let stream = match (reliability, deadline_ms) {
+            (Reliability::BestEffort, _) => 1,
+            (Reliability::Reliable, None) => 0,
+            (Reliability::Reliable, Some(_)) => 2,
+        };
         let tick = Tick::next(self.passed[stream], now);
         self.passed[stream] = tick;
         let id = EventId { pubend: net.host().pubend(STREAMS[stream]), tick };
@@ -165,17 +173,19 @@ impl Sender {
         let Some(destination) = known.filter(is_known) else {
             return net.ask_for_interest(now, link, nack.from, out);
         };
+        let stream = STREAMS.iter().position(|index| *index == nack.pubend.index()).unwrap_or(0);
         let mut left = ANSWER_EVENTS_MAX;
         let mut parts = Vec::new();
         for range in &nack.ranges {
-            let (mut after, mut upto) = (range.after, range.upto.min(self.passed[0]));
+            let (mut after, mut upto) = (range.after, range.upto.min(self.passed[stream]));
             if after < self.kept_from {
-                parts.push(part(destination, 0, (after, self.kept_from.min(upto)), true));
+                parts.push(part(destination, stream, (after, self.kept_from.min(upto)), true));
                 after = self.kept_from;
             }
             let first = EventId { pubend: nack.pubend, tick: Tick(after.0 + 1) };
+            let last = EventId { pubend: nack.pubend, tick: range.upto.max(after) };
             let wanted = self.kept.range(first..).filter(|(_, kept)| destination.wants(&kept.topic));
-            for (id, kept) in wanted.take_while(|(id, _)| id.tick <= range.upto) {
+            for (id, kept) in wanted.take_while(|(id, _)| **id <= last) {
                 if left == 0 {
                     upto = after;
                     break;
@@ -188,7 +198,7 @@ impl Sender {
                 after = id.tick;
             }
             if after < upto {
-                parts.push(part(destination, 0, (after, upto), false));
+                parts.push(part(destination, stream, (after, upto), false));
             }
         }
         for parts in parts.chunks(whimbrel_wire::PARTS_MAX) {

@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use whimbrel_event::{Time, fnv1a, split_mix};
-use whimbrel_net::link::peers::UNSENT_LITTLE;
 use whimbrel_net::{Channel, PeerInput, PeerLink};
 
 use super::ledger::HopNote;
@@ -116,7 +115,7 @@ impl Fabric {
                 let before = *unsent;
                 *unsent -= bytes;
                 let unsent = *unsent;
-                if before > UNSENT_LITTLE {
+                if before > channel.little() {
                     self.input(node, PeerInput::Room { link, channel, unsent });
                 }
             }
