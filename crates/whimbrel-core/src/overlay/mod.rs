@@ -62,6 +62,7 @@ pub use whimbrel_net::link::peers::{
     BEST_EFFORT_HIGH, CONTROL_HIGH, HELLO_WITHIN, LINKS_MAX, LinkCounters, RELIABLE_HIGH, STUCK_AFTER, UNSENT_LITTLE,
 };
 pub use whimbrel_net::link::queue::{FrameClass, Occupancy};
+pub use whimbrel_net::link::share::Share;
 pub use whimbrel_net::link::watch::LinkCondition;
 pub use whimbrel_net::registry::KEYS_PENDING_MAX;
 pub use whimbrel_net::route::DARK_COST_US;

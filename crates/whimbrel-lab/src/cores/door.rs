@@ -44,7 +44,7 @@ impl<C: Clients> Door<'_, C> {
 
 impl<C: Clients> LinkOutput for Door<'_, C> {
     fn peer_bytes(&mut self, link: PeerLink, channel: Channel, bytes: &[u8]) -> usize {
-        if channel == Channel::Reliable {
+        if matches!(channel, Channel::Urgent | Channel::Reliable) {
             self.spent += self.costs.forward;
         }
         self.said.push(Said { link, channel, bytes: bytes.to_vec(), at: self.now() });

@@ -27,7 +27,7 @@ impl Kind {
         match task {
             Task::Ask(Ask::Publish(..)) => Kind::Publish,
             Task::Ask(_) => Kind::Client,
-            Task::Bytes(_, Channel::Reliable | Channel::BestEffort, _) => Kind::Silence,
+            Task::Bytes(_, Channel::Urgent | Channel::Reliable | Channel::BestEffort, _) => Kind::Silence,
             _ => Kind::Control,
         }
     }

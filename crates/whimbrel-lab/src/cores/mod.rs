@@ -432,7 +432,7 @@ fn cost_of(costs: &Costs, task: &Task) -> Duration {
     match task {
         Task::Ask(Ask::Publish(..)) => costs.publish,
         Task::Ask(Ask::Acknowledge(..)) => costs.acknowledge,
-        Task::Bytes(_, Channel::Reliable, _) => costs.receive,
+        Task::Bytes(_, Channel::Urgent | Channel::Reliable, _) => costs.receive,
         _ => Duration::ZERO,
     }
 }

@@ -367,14 +367,14 @@ impl Carrier<'_> {
             let ways = ways_left(self.topology, peer, &event);
             return peer.queue.push_event(class, event, ways);
         }
-        self.write_event((link, to), sending, tree, default, out);
+        self.write_event((link, to, channel), sending, tree, default, out);
     }
 
     /// Gives an event to the driver.
     #[inline]
     fn write_event(
         &mut self,
-        (link, to): (PeerLink, HostId),
+        (link, to, channel): (PeerLink, HostId, Channel),
         sending: &Sending<'_>,
         tree: &[u8],
         default: Tick,
@@ -386,7 +386,6 @@ impl Carrier<'_> {
         self.stats.header_bytes += frame.len() as u64;
         self.stats.event_bytes += sending.event.len() as u64;
         frame.extend_from_slice(sending.event);
-        let channel = self.peers.get(link).map_or(Channel::Reliable, |peer| peer.queue.channel(sending.class()));
         self.write(link, channel, &frame, out);
         self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
         tell_hop(sending, Hop::Sent { to, is_answer: sending.answer }, out);
@@ -429,7 +428,7 @@ impl Carrier<'_> {
                 Waiting::Event(event) => {
                     let to = peer.host().expect("events wait for who has said hello");
                     let sending = Sending::of_waiting(self.now, &event);
-                    self.write_event((link, to), &sending, &event.tree, event.default_previous, out);
+                    self.write_event((link, to, channel), &sending, &event.tree, event.default_previous, out);
                 }
             }
         }

@@ -332,8 +332,8 @@ mod tests {
     }
 
     /// Events, each of a stream of its own, with three deadlines, 120 for each 100 that the link
-    /// sends, one a millisecond, beside bulk that always waits. Returns those in time, the most that
-    /// could be if bulk has one in twenty, and the bulk that was sent, thousandths.
+    /// sends, one a millisecond, beside bulk that always waits. Returns those in time, the most
+    /// that could be if bulk has one in twenty, and the bulk that was sent, thousandths.
     fn overload() -> (usize, usize, usize) {
         const SLOTS: u64 = 10_000;
         let (mut queue, mut share, mut seed) = (UrgentQueue::default(), Share::default(), 5);

@@ -7,6 +7,7 @@ use whimbrel_core::{Pace, Routing};
 use super::Listener;
 use super::problem::Problem;
 use super::settings::Settings;
+use crate::overlay::Dscp;
 
 /// Addresses that a broker announces, at most: the bound of the wire protocol.
 const ADVERTISE_MAX: usize = 4;
@@ -30,6 +31,8 @@ pub struct Asked {
     pub routing: Routing,
     /// How fast links are measured, told of and followed.
     pub pace: Pace,
+    /// How packets of links are marked.
+    pub dscp: Dscp,
 }
 
 /// Checks the settings of the overlay.
@@ -50,6 +53,11 @@ pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, w
         )),
         _ => {}
     }
+    let dscp = Dscp::parse(&settings.text("overlay.dscp"));
+    if dscp.is_none() {
+        let problem = Problem::new("`overlay.dscp` is no code point").at(settings.place("overlay.dscp"), "here");
+        settings.problems.push(problem.help("name one, such as `ef` or `af41`, or a number from 0 to 63, or `off`"));
+    }
     Asked {
         peers: settings.peers("overlay.peers"),
         advertise,
@@ -57,6 +65,7 @@ pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, w
         interest_max: settings.number("overlay.interest_max") as usize,
         routing: routing(&settings.text("overlay.routing")),
         pace: pace(&settings.text("overlay.preset")),
+        dscp: dscp.unwrap_or_default(),
     }
 }
 

@@ -159,6 +159,8 @@ keys! {
         "The paths of events between brokers: only the link to a neighbour itself (`direct`), the paths of least delay and loss (`best`), or these and reactions to links that fail (`reactive`)";
     "overlay" "preset" None, "PRESET", Kind::Choice(&["default", "paper"]), "default",
         "How fast links are measured and followed, best the same at all brokers: probes every 0.5 s, and another path is taken at once if it is 10 % better (`default`); or every 5 s, told every 10 s, followed every 30 s if it is 20 % better (`paper`, for comparisons)";
+    "overlay" "dscp" None, "DSCP", Kind::Text, "off",
+        "How the packets of all links are marked for the network (DSCP): a name such as `ef` or `af41`, a number from 0 to 63, or `off`";
 
     "place" "lat" flag("place-lat", "WHIMBREL_PLACE_LAT"), "DEGREES", Kind::Degrees(LATITUDE_MAX), "",
         "The latitude of where the broker is (WGS 84, positive northwards), for the map of the console";

@@ -11,6 +11,9 @@ pub(super) const STREAMS: [Channel; Channel::STREAMS] =
 /// with its first bytes: an earlier version of the protocol has three streams.
 pub(super) const AT_ONCE: [Channel; 3] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
 
+/// Application error code of a link whose other end breaks the protocol of streams.
+pub(super) const MISUSED: u32 = 2;
+
 /// The first byte of a channel's stream.
 pub(super) fn number(channel: Channel) -> u8 {
     match channel {

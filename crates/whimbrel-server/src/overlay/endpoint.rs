@@ -23,9 +23,11 @@ use whimbrel_core::{Channel, HangUp};
 use super::admit::{Gate, Place};
 use super::beat::Beat;
 use super::counts::{Counts, LinkCounts};
+use super::dscp::Dscp;
 use super::link::{self, Streams};
 use super::refused::{self, Said};
 use super::runtime::Runtime;
+use super::window::{MeasuredPaths, WINDOW_MAX};
 use super::{LINKS_MAX, Uplink, dial};
 use crate::access::Access;
 use crate::identity::Identity;
@@ -44,14 +46,16 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes that the other end may send in one stream before they are read.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// Bytes that the other end may send in all streams before they are read.
-const RECEIVE_WINDOW: u32 = 4 << 20;
+/// Bytes that the other end may send in all streams before they are read. Ordinary events and bulk
+/// have a stream window each, so there is more for control and urgent events.
+const RECEIVE_WINDOW: u32 = 2 * STREAM_WINDOW + (1 << 20);
 
-/// Bytes that may be in flight to the other end, or wait for that.
-const SEND_WINDOW: u64 = 4 << 20;
+/// Bytes that may be in flight to the other end, or wait for that: more than ordinary events and
+/// bulk may use.
+const SEND_WINDOW: u64 = WINDOW_MAX + (1 << 20);
 
-/// Bytes of datagrams that wait, each way. With the windows, and the 5.25 MiB at which the core
-/// stops giving: less than 16 MiB a link.
+/// Bytes of datagrams that wait, each way. With the windows, and the 6.25 MiB at which the core
+/// stops giving: less than 18 MiB a link.
 const DATAGRAMS: usize = 512 << 10;
 
 /// The round-trip time that is assumed before the first is measured: links are often long.
@@ -117,6 +121,8 @@ pub struct Plan {
     pub credentials: Credentials,
     /// The rules for which believed brokers may link; `None`: all.
     pub access: Option<Arc<Access>>,
+    /// How packets are marked: those of all links, as they share a socket.
+    pub dscp: Dscp,
 }
 
 /// State that all links share.
@@ -170,7 +176,7 @@ impl Overlay {
         server.transport_config(transport).max_incoming(INCOMING_MAX);
         server.incoming_buffer_size(INCOMING_BYTES.0).incoming_buffer_size_total(INCOMING_BYTES.1);
         let server = plan.is_open.then_some(server);
-        let endpoint = Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(Runtime));
+        let endpoint = Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(Runtime { dscp: plan.dscp }));
         let endpoint = endpoint.map_err(StartError::Bind)?;
         let local = endpoint.local_addr().map_err(StartError::Bind)?;
         let (gate, ends) = (Gate::new(counts), watch::Sender::new(0));
@@ -302,6 +308,7 @@ fn transport() -> TransportConfig {
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW)
+        .congestion_controller_factory(Arc::new(MeasuredPaths::default()))
         // Else a stream that always has bytes to send keeps streams of a higher priority from
         // sending.
         .send_fairness(true)

@@ -31,9 +31,6 @@ const DATAGRAMS_PER_TURN: usize = 16;
 /// ends all of them; bytes still in flight arrive by then.
 const ENDS: Duration = Duration::from_secs(5);
 
-/// Application error code of a link whose other end breaks the protocol of streams.
-pub(super) const MISUSED: u32 = 2;
-
 thread_local! {
     static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
 }
@@ -76,7 +73,7 @@ pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, Con
 
 /// Closes the connection, unless it has ended. Returns why it has ended.
 fn ended(connection: &Connection) -> ConnectionError {
-    connection.close(VarInt::from_u32(MISUSED), b"a stream that is none of those of a link");
+    connection.close(VarInt::from_u32(channel::MISUSED), b"a stream that is none of those of a link");
     connection.close_reason().unwrap_or(ConnectionError::LocallyClosed)
 }
 
@@ -130,7 +127,7 @@ pub(super) async fn run(
     while let Turn::Another = poll_fn(&mut turn).await {
         yield_now().await;
     }
-    connection.close(VarInt::from_u32(MISUSED), b"the streams of a link have ended");
+    connection.close(VarInt::from_u32(channel::MISUSED), b"the streams of a link have ended");
     drop(inlet);
     port.hung_up()
 }

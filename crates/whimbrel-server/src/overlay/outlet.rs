@@ -8,7 +8,7 @@ use quinn::{Connection, SendStream, VarInt};
 use whimbrel_core::Channel;
 
 use super::channel;
-use super::link::MISUSED;
+use super::window::PathGauge;
 
 /// A buffer with more written bytes than this at its front gives them up before all of it has been
 /// written.
@@ -30,6 +30,13 @@ pub(super) struct Outlet {
     told: usize,
 }
 
+/// The connection that streams write to.
+pub(super) struct Pipe<'a, 'w> {
+    pub(super) connection: &'a Connection,
+    pub(super) gauge: &'a PathGauge,
+    pub(super) cx: &'a mut Context<'w>,
+}
+
 impl Outlet {
     /// An outlet to a stream that has its number; without one it is opened with its first bytes.
     pub(super) fn new(channel: Channel, stream: Option<SendStream>) -> Outlet {
@@ -44,15 +51,23 @@ impl Outlet {
         if self.stream.is_none() && unsent == 1 { 0 } else { unsent }
     }
 
-    /// Whether the machine is to be told that there is room.
-    pub(super) fn is_room_due(&self) -> bool {
-        let little = self.channel.little();
-        self.told > little && self.unsent() <= (self.told / 2).max(little)
+    /// Unsent bytes beyond those that QUIC may be given at once.
+    fn waiting(&self, gauge: &PathGauge) -> usize {
+        match self.channel {
+            Channel::Urgent => self.unsent().saturating_sub(gauge.urgent_room()),
+            _ => self.unsent(),
+        }
     }
 
-    /// Unsent bytes, which count as told.
-    pub(super) fn tell(&mut self) -> usize {
-        self.told = self.unsent();
+    /// Whether the machine is to be told that there is room.
+    pub(super) fn is_room_due(&self, gauge: &PathGauge) -> bool {
+        let little = self.channel.little();
+        self.told > little && self.waiting(gauge) <= (self.told / 2).max(little)
+    }
+
+    /// Unsent bytes, which count as told; of the urgent channel those that cannot be sent at once.
+    pub(super) fn tell(&mut self, gauge: &PathGauge) -> usize {
+        self.told = self.waiting(gauge);
         self.told
     }
 
@@ -66,25 +81,35 @@ impl Outlet {
         (self.buffer, self.written, self.told) = (Vec::new(), 0, 0);
     }
 
-    /// Gives the stream what it takes.
+    /// Gives the stream what it takes, at most so many bytes. Returns their number.
     ///
     /// # Errors
     /// The link has ended, or the other end allows no stream for this channel.
-    pub(super) fn flush(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<(), Broken> {
-        if self.unsent() == 0 {
-            return Ok(());
+    pub(super) fn flush(&mut self, pipe: &mut Pipe<'_, '_>, most: usize) -> Result<usize, Broken> {
+        if self.unsent() == 0 || most == 0 {
+            return Ok(0);
         }
         let stream = match &mut self.stream {
             Some(stream) => stream,
-            stream @ None => stream.insert(open(connection, self.channel, cx)?),
+            stream @ None => stream.insert(open(pipe.connection, self.channel, pipe.cx)?),
         };
-        while self.written < self.buffer.len() {
-            match Pin::new(&mut *stream).poll_write(cx, &self.buffer[self.written..]) {
-                Poll::Pending => break,
-                Poll::Ready(Ok(bytes)) => self.written += bytes,
+        let (began, end) = (self.written, self.buffer.len().min(self.written.saturating_add(most)));
+        while self.written < end {
+            let bytes = &self.buffer[self.written..end];
+            // It may be sent before the call returns.
+            pipe.gauge.give(bytes.len());
+            let taken = match Pin::new(&mut *stream).poll_write(pipe.cx, bytes) {
+                Poll::Pending => 0,
+                Poll::Ready(Ok(taken)) => taken,
                 Poll::Ready(Err(_)) => return Err(Broken),
+            };
+            pipe.gauge.take_back(bytes.len() - taken);
+            self.written += taken;
+            if taken == 0 {
+                break;
             }
         }
+        let given = self.written - began;
         if self.written == self.buffer.len() {
             self.written = 0;
             self.buffer.clear();
@@ -93,7 +118,7 @@ impl Outlet {
             self.buffer.drain(..self.written);
             self.written = 0;
         }
-        Ok(())
+        Ok(given)
     }
 
     /// Ends the stream. The future is ready when the other end has all of it, or the link has
@@ -117,7 +142,7 @@ fn open(connection: &Connection, channel: Channel, cx: &mut Context<'_>) -> Resu
         }
         Poll::Ready(Err(_)) => Err(Broken),
         Poll::Pending => {
-            connection.close(VarInt::from_u32(MISUSED), b"it allows no stream for urgent events");
+            connection.close(VarInt::from_u32(channel::MISUSED), b"it allows no stream for urgent events");
             Err(Broken)
         }
     }

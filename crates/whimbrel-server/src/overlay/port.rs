@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quinn::{Connection, SendStream, VarInt};
+use whimbrel_core::overlay::Share;
 use whimbrel_core::{Channel, HangUp};
 
 use super::beat::Beat;
 use super::channel;
 use super::counts::LinkCounts;
 use super::gather::Gather;
-use super::outlet::Outlet;
+use super::outlet::{Broken, Outlet, Pipe};
+use super::window::PathGauge;
 
 /// A link that is given bytes in a channel with more than this many unsent is hung up: the broker
 /// should have stopped long before.
@@ -24,8 +26,11 @@ const UNSENT_MAX: usize = 8 << 20;
 /// Datagrams that wait until the machine is let go of, at most; more are dropped.
 const DATAGRAMS_MAX: usize = 64;
 
+/// The gauge is looked up again after this time: the connection may have another path.
+const GAUGE_KEPT: Duration = Duration::from_secs(1);
+
 /// Pause between two looks, at the end, whether everything is written.
-const FINISH_LOOK: std::time::Duration = std::time::Duration::from_millis(2);
+const FINISH_LOOK: Duration = Duration::from_millis(2);
 
 /// Application error code of a link that the core of a broker has hung up, plus the reason's place
 /// in [`HangUp::ALL`].
@@ -42,6 +47,12 @@ struct Outbound {
     broken: bool,
     task: Option<Waker>,
     gather: Gather,
+    /// What is due to all events beside urgent ones, and to those of best effort beside reliable
+    /// ones.
+    shares: [Share; 2],
+    /// What the connection's path takes, and when it was looked up.
+    gauge: Arc<PathGauge>,
+    gauge_at: Instant,
     /// Until when unsent events wait for more.
     until: Option<Instant>,
     /// The timer has this link on its list.
@@ -57,6 +68,62 @@ impl Outbound {
         let until = self.gather.wait(now, bytes);
         until.filter(|_| control.unsent() == 0 && self.datagrams.is_empty() && self.hang_up.is_none())
     }
+
+    /// Gives QUIC what it may have, the most urgent first, and has the task woken when it may have
+    /// more.
+    fn flush_streams(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<(), Broken> {
+        let Outbound { outlets, shares: [ordinary, bulk], gauge, .. } = self;
+        let [control, urgent, events @ ..] = outlets;
+        let mut pipe = Pipe { connection, gauge, cx };
+        control.flush(&mut pipe, usize::MAX)?;
+        let mut is_urgent = false;
+        if urgent.unsent() > 0 {
+            let due = ordinary.due().min(gauge.urgent_room());
+            ordinary.record_given(flush_events(events, bulk, &mut pipe, due)?);
+            let most = gauge.urgent_room();
+            let ahead = urgent.flush(&mut pipe, most)?;
+            ordinary.record_ahead(ahead);
+            is_urgent = ahead == most && urgent.unsent() > 0;
+        }
+        let most = gauge.room();
+        let given = flush_events(events, bulk, &mut pipe, most)?;
+        let waits = events.iter().any(|outlet| outlet.unsent() > 0);
+        if !waits {
+            ordinary.reset();
+        }
+        // What QUIC itself does not take it has woken for.
+        if is_urgent || (waits && given == most) {
+            gauge.wake(cx.waker(), is_urgent);
+            // There may be room since.
+            if gauge.room() > 0 || (is_urgent && gauge.urgent_room() > 0) {
+                cx.waker().wake_by_ref();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives QUIC reliable events and those of best effort, at most so many bytes. Returns their
+/// number.
+fn flush_events(
+    [reliable, best_effort]: &mut [Outlet; 2],
+    share: &mut Share,
+    pipe: &mut Pipe<'_, '_>,
+    most: usize,
+) -> Result<usize, Broken> {
+    let mut given = 0;
+    if reliable.unsent() > 0 {
+        given = best_effort.flush(pipe, share.due().min(most))?;
+        share.record_given(given);
+        let ahead = reliable.flush(pipe, most - given)?;
+        share.record_ahead(ahead);
+        given += ahead;
+    }
+    given += best_effort.flush(pipe, most - given)?;
+    if best_effort.unsent() == 0 {
+        share.reset();
+    }
+    Ok(given)
 }
 
 /// One link's output: bounded; written by the thread that has just let go of the machine, and by
@@ -78,13 +145,17 @@ impl Port {
     ) -> Port {
         let mut streams = streams.into_iter();
         let outlets = channel::STREAMS.map(|channel| Outlet::new(channel, streams.next().flatten()));
+        let (gauge, gauge_at) = (PathGauge::of(&connection), Instant::now());
         let outbound = Outbound {
             outlets,
             datagrams: VecDeque::new(),
             hang_up: None,
             broken: false,
             task: None,
-            gather: Gather::new(Instant::now()),
+            gather: Gather::new(gauge_at),
+            shares: Default::default(),
+            gauge,
+            gauge_at,
             until: None,
             is_listed: false,
         };
@@ -127,13 +198,14 @@ impl Port {
             }
             return 0;
         }
-        let outlet = &mut outbound.outlets[channel as usize];
+        let Outbound { outlets, gauge, hang_up, .. } = &mut *outbound;
+        let outlet = &mut outlets[channel as usize];
         if outlet.unsent() > UNSENT_MAX {
-            outbound.hang_up = Some(HangUp::Stuck);
+            *hang_up = Some(HangUp::Stuck);
             return 0;
         }
         outlet.push(bytes);
-        outlet.tell()
+        outlet.tell(gauge)
     }
 
     /// Waits until everything is written, and the other end has it or the link has ended. The
@@ -200,28 +272,32 @@ impl Port {
     fn write(&self, outbound: &mut Outbound, now: Instant) {
         outbound.gather.written(now);
         outbound.until = None;
-        let Outbound { outlets, datagrams, hang_up, broken, task, .. } = outbound;
-        if let Some(why) = *hang_up {
+        if now.saturating_duration_since(outbound.gauge_at) > GAUGE_KEPT {
+            (outbound.gauge, outbound.gauge_at) = (PathGauge::of(&self.connection), now);
+        }
+        if let Some(why) = outbound.hang_up {
             let place = HangUp::ALL.iter().position(|known| *known == why).expect("the list is complete");
             self.connection.close(VarInt::from_u32(HUNG_UP + place as u32), why.text().as_bytes());
         }
-        if *broken || hang_up.is_some() {
-            *broken = true;
-            outlets.iter_mut().for_each(Outlet::clear);
-            datagrams.clear();
+        if outbound.broken || outbound.hang_up.is_some() {
+            outbound.broken = true;
+            outbound.outlets.iter_mut().for_each(Outlet::clear);
+            outbound.datagrams.clear();
             return;
         }
+        let task = outbound.task.clone();
         let mut cx = Context::from_waker(task.as_ref().map_or(Waker::noop(), |task| task));
-        *broken = outlets.iter_mut().any(|outlet| outlet.flush(&self.connection, &mut cx).is_err());
-        for datagram in datagrams.drain(..) {
+        outbound.broken = outbound.flush_streams(&self.connection, &mut cx).is_err();
+        for datagram in outbound.datagrams.drain(..) {
             if self.connection.send_datagram(datagram).is_err() {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
-        if outlets.iter().any(Outlet::is_room_due)
+        let Outbound { outlets, gauge, .. } = outbound;
+        if outlets.iter().any(|outlet| outlet.is_room_due(gauge))
             && let Some(task) = task
         {
-            task.wake_by_ref();
+            task.wake();
         }
     }
 
@@ -233,12 +309,13 @@ impl Port {
         let mut outbound = self.outbound.lock();
         let is_waiting = outbound.until.is_some();
         if !outbound.broken && outbound.hang_up.is_none() {
-            for (outlet, room) in outbound.outlets.iter_mut().zip(&mut rooms) {
-                if !is_waiting && outlet.flush(&self.connection, cx).is_err() {
-                    outlet.clear();
-                }
-                if outlet.is_room_due() {
-                    *room = Some(outlet.tell());
+            if !is_waiting {
+                outbound.broken = outbound.flush_streams(&self.connection, cx).is_err();
+            }
+            let Outbound { outlets, gauge, .. } = &mut *outbound;
+            for (outlet, room) in outlets.iter_mut().zip(&mut rooms) {
+                if outlet.is_room_due(gauge) {
+                    *room = Some(outlet.tell(gauge));
                 }
             }
         }

@@ -19,9 +19,14 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Sleep, sleep_until};
 
+use super::dscp::{self, Dscp};
+
 /// The runtime of the overlay's endpoint.
 #[derive(Debug)]
-pub(super) struct Runtime;
+pub(super) struct Runtime {
+    /// How all packets are marked.
+    pub(super) dscp: Dscp,
+}
 
 impl quinn::Runtime for Runtime {
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
@@ -33,7 +38,7 @@ impl quinn::Runtime for Runtime {
     }
 
     fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        Ok(Arc::new(Datagrams::new(socket)?))
+        Ok(Arc::new(Datagrams::new(socket, self.dscp)?))
     }
 
     fn now(&self) -> Instant {
@@ -75,14 +80,15 @@ impl AsyncTimer for Timer {
 struct Datagrams {
     socket: AsyncFd<UdpSocket>,
     state: UdpSocketState,
+    dscp: Dscp,
     /// Number of times that the socket took nothing.
     refusals: AtomicU64,
 }
 
 impl Datagrams {
-    fn new(socket: UdpSocket) -> io::Result<Datagrams> {
+    fn new(socket: UdpSocket, dscp: Dscp) -> io::Result<Datagrams> {
         let state = UdpSocketState::new((&socket).into())?;
-        Ok(Datagrams { socket: watch(socket, Interest::READABLE)?, state, refusals: AtomicU64::new(0) })
+        Ok(Datagrams { socket: watch(socket, Interest::READABLE)?, state, dscp, refusals: AtomicU64::new(0) })
     }
 }
 
@@ -98,7 +104,12 @@ impl AsyncUdpSocket for Datagrams {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let sent = self.state.send(self.socket.get_ref().into(), transmit);
+        let socket = self.socket.get_ref();
+        let marked = self.dscp.is_on().then(|| self.dscp.send(socket, transmit));
+        let sent = match marked {
+            Some(marked) if !marked.as_ref().is_err_and(dscp::is_for_library) => marked,
+            _ => self.state.send(socket.into(), transmit),
+        };
         if matches!(&sent, Err(error) if error.kind() == ErrorKind::WouldBlock) {
             self.refusals.fetch_add(1, Ordering::Relaxed);
         }

@@ -46,7 +46,8 @@ pub(super) fn open_overlay(
     // by default.
     let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
     let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
-    let plan = Plan { listen, is_open, peers: asked.peers.clone(), credentials, access: Some(access.clone()) };
+    let (peers, access, dscp) = (asked.peers.clone(), Some(access.clone()), asked.dscp);
+    let plan = Plan { listen, is_open, peers, credentials, access, dscp };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
         version: version.into(),

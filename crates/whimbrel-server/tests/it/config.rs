@@ -12,6 +12,7 @@ use whimbrel_server::config::schema::{KEYS, Key};
 use whimbrel_server::config::{Certificate, Config, Given, Listener, Override, Problem};
 use whimbrel_server::identity::Role;
 use whimbrel_server::identity::authority::{self, Wanted};
+use whimbrel_server::overlay::Dscp;
 
 fn key(path: &str) -> &'static Key {
     KEYS.iter().find(|key| key.path() == path).expect("a setting of the table")
@@ -280,6 +281,17 @@ fn routing_and_preset_are_chosen_by_name() {
     assert_says(&refusal, "one of direct, best, reactive");
     assert_says(&refusal, "[whimbrel.toml:3:");
     assert_says(&load("preset = \"fast\"").refusal(&[]), "one of default, paper");
+}
+
+#[test]
+fn packets_are_marked_by_a_name_or_a_number() {
+    let load = |text: &str| File::new(&format!("dev = true\n[overlay]\n{text}\n"));
+    let of = |text: &str| load(text).load(&[]).expect("a configuration").overlay.dscp;
+    assert_eq!(of(""), Dscp::default());
+    assert_eq!(of("dscp = \"af41\""), of("dscp = \"34\""));
+    let refusal = load("dscp = \"64\"").refusal(&[]);
+    assert_says(&refusal, "`overlay.dscp` is no code point");
+    assert_says(&refusal, "[whimbrel.toml:3:");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Links between brokers over real UDP on loopback: who is let in, what passes, and what happens
 //! when an end goes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,14 +9,16 @@ use std::time::{Duration, SystemTime};
 use crate::common::authority::{Authority, YEAR, read};
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
+use tokio::net::UdpSocket;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 use whimbrel_access::{Action, Actions, Rule, Rules};
 use whimbrel_core::{Channel, HangUp};
 use whimbrel_server::access::{self, Access};
 use whimbrel_server::identity::Role;
 use whimbrel_server::identity::credentials::{self, Credentials};
 use whimbrel_server::identity::trust::{Refusal, Revoked, Trust};
-use whimbrel_server::overlay::{Counts, Inlet, Opened, Overlay, Plan, Port, StartError, Uplink};
+use whimbrel_server::overlay::{Counts, Dscp, Inlet, Opened, Overlay, Plan, Port, StartError, Uplink};
 
 /// For anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -115,7 +117,8 @@ impl End {
     ) -> Result<End, StartError> {
         let (watcher, counts) = (Arc::new(Watcher::default()), Arc::new(Counts::default()));
         let peers = peers.iter().map(SocketAddr::to_string).collect();
-        let plan = Plan { listen, is_open: true, peers, credentials: credentials.clone(), access };
+        let dscp = Dscp::parse("af41").expect("a name");
+        let plan = Plan { listen, is_open: true, peers, credentials: credentials.clone(), access, dscp };
         let overlay = Overlay::start(&plan, Arc::new(Side(watcher.clone())), counts.clone())?;
         overlay.begin(&plan.peers);
         Ok(End { watcher, overlay, counts })
@@ -456,4 +459,89 @@ fn what_a_certificate_says_is_judged() {
     assert_eq!(trust.judge(Role::Broker, &[], now), Err(Refusal::NoCertificate));
     let authority = [read(&city.path().join("ca.pem"))];
     assert!(trust.judge(Role::Broker, &authority, now).is_err(), "an authority is no broker");
+}
+
+/// Bytes a millisecond that the narrow path carries: 10 Mbit/s.
+const NARROW: u64 = 1_250;
+
+/// What passes between two addresses; one way is as narrow as that, and keeps all that waits.
+struct NarrowPath {
+    address: SocketAddr,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl NarrowPath {
+    /// A path to `end`, narrow in the direction from it.
+    async fn to(end: SocketAddr) -> NarrowPath {
+        let outer = UdpSocket::bind(free()).await.expect("a port");
+        let inner = UdpSocket::bind(free()).await.expect("a port");
+        inner.connect(end).await.expect("an address");
+        let address = outer.local_addr().expect("it is bound");
+        NarrowPath { address, task: tokio::spawn(NarrowPath::carry(outer, inner)) }
+    }
+
+    async fn carry(outer: UdpSocket, inner: UdpSocket) {
+        let (mut from, mut bytes, mut more) = (None, vec![0; 2_048], vec![0; 2_048]);
+        let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+        let mut busy = Instant::now();
+        loop {
+            let next = waiting.front().map_or_else(|| Instant::now() + DEADLINE, |(at, _)| *at);
+            tokio::select! {
+                Ok((len, at)) = outer.recv_from(&mut bytes) => {
+                    from = Some(at);
+                    // What is lost is sent again.
+                    let _ = inner.send(&bytes[..len]).await;
+                }
+                Ok(len) = inner.recv(&mut more) => {
+                    busy = busy.max(Instant::now()) + Duration::from_micros(len as u64 * 1_000 / NARROW);
+                    waiting.push_back((busy, more[..len].to_vec()));
+                }
+                // tidy: poll — the moment when the path lets a packet go.
+                () = sleep_until(next) => {
+                    if let Some((from, (_, bytes))) = from.zip(waiting.pop_front()) {
+                        let _ = outer.send_to(&bytes, from).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for NarrowPath {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Where bulk fills a narrow path that drops nothing, an urgent event does not wait behind what
+/// QUIC and the network have taken of it, which would be seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_urgent_event_overtakes_bulk_on_a_narrow_path() {
+    const BULK: usize = 4 << 20;
+    const TIMES: usize = 20;
+    let of = |links: &[Seen], channel| links[0].bytes.get(&number(channel)).map_or(0, Vec::len);
+    let a = End::start(&development(), free(), &[]);
+    let path = NarrowPath::to(a.address()).await;
+    let b = End::start(&development(), free(), &[path.address]);
+    let to_b = a.port().await;
+    let began = Instant::now();
+    to_b.send(Channel::BestEffort, &pattern(7, BULK));
+    to_b.flush();
+    let mut delays = Vec::new();
+    for time in 1..=TIMES {
+        let enough = (time + 1) * BULK / (TIMES + 2);
+        b.sees("a part of the bulk", |links| (of(links, Channel::BestEffort) >= enough).then_some(())).await;
+        let sent = Instant::now();
+        to_b.send(Channel::Urgent, b"!");
+        to_b.flush();
+        b.sees("an urgent event", |links| (of(links, Channel::Urgent) >= time).then_some(())).await;
+        delays.push(sent.elapsed());
+    }
+    b.sees("the rest", |links| (of(links, Channel::BestEffort) == BULK).then_some(())).await;
+    let took = began.elapsed();
+    delays.sort_unstable();
+    let (median, longest) = (delays[TIMES / 2], delays[TIMES - 1]);
+    println!("urgent events take {median:?}, {longest:?} at most; the bulk took {took:?}");
+    assert!(median < Duration::from_millis(100), "{delays:?}");
+    assert!(took < Duration::from_millis(BULK as u64 / NARROW) * 3, "the path is used: {took:?}");
 }

@@ -139,7 +139,7 @@ async fn without_an_input_the_timer_meets_deadlines() {
 fn plan(peers: Vec<String>) -> crate::overlay::Plan {
     let credentials = crate::identity::credentials::of_development().expect("there is randomness");
     let listen = "127.0.0.1:0".parse().expect("an address");
-    crate::overlay::Plan { listen, is_open: true, peers, credentials, access: None }
+    crate::overlay::Plan { listen, is_open: true, peers, credentials, access: None, dscp: Default::default() }
 }
 
 fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
