@@ -13,6 +13,7 @@ use whimbrel_wire::{Cutter, Frame, FrameAt, Invalid, Registry, StampedEvent};
 use crate::due::NetDue;
 use crate::event::{NetEvent, NetStep};
 use crate::io::{Io, LinkOutput};
+use crate::link::DatagramContent;
 use crate::topology::LinkState;
 use crate::{Channel, HangUp, Net, PeerInput, PeerLink};
 
@@ -97,12 +98,13 @@ impl Net {
         peer.counters.bytes_in += bytes.len() as u64;
         peer.estimate.heard(now);
         if channel == Channel::Datagram {
-            peer.counters.frames_in += 1;
             let is_up = peer.who.is_some();
-            if is_up && self.on_datagram(now, link, bytes, out).is_err() {
-                // Each datagram is complete in itself: an invalid one does not end the link.
-                self.stats.frames_invalid += 1;
+            let content = is_up.then(|| self.on_datagram(now, link, bytes, out));
+            if let Some(Ok(DatagramContent::Event)) = content {
+                return Source::Stream { link, channel, cutter: Cutter::new(), chunk: bytes };
             }
+            // Each datagram is complete in itself: an invalid one does not end the link.
+            self.stats.frames_invalid += u64::from(content.is_some_and(|content| content.is_err()));
             return Source::Nothing;
         }
         let cutter = core::mem::take(&mut peer.cutters[channel as usize]);
@@ -156,7 +158,9 @@ impl Net {
                 Ok(FrameAt::Nowhere) => None,
                 Err(invalid) => Some(invalid),
             };
-            if let Some(invalid) = invalid {
+            if channel == Channel::Datagram {
+                self.stats.frames_invalid += u64::from(invalid.is_some());
+            } else if let Some(invalid) = invalid {
                 self.refuse_stream(io, link, invalid);
             } else if let Some(peer) = self.peers.get_mut(link) {
                 peer.cutters[channel as usize] = core::mem::take(cutter);
@@ -209,9 +213,9 @@ impl Net {
             };
         }
         let event = match frame {
-            Frame::Event(event) if !is_control => self.on_event(io, link, event, None, bytes),
+            Frame::Event(event) if !is_control => self.on_event(io, link, channel, event, None, bytes),
             Frame::DeadlineEvent(StampedEvent { stamp, frame }) if !is_control => {
-                self.on_event(io, link, frame, Some(stamp), bytes)
+                self.on_event(io, link, channel, frame, Some(stamp), bytes)
             }
             Frame::Flash(flash) if is_control => {
                 self.on_flash(io, link, flash);

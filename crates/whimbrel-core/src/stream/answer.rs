@@ -222,6 +222,7 @@ impl Overlay {
                 answer: true,
                 retain,
                 repairers: Repairers::NONE,
+                by_datagram: false,
                 event: &found.bytes[begins..ends],
             };
             let sending = Sending { age_us: age_of(now, &sending), ..sending };

@@ -18,6 +18,7 @@ use crate::content::Content;
 use crate::overlay::{Due, Overlay, is_local};
 use crate::route::{IndexSpot, Router};
 use crate::stream::{Sources, Streams};
+use crate::topic::TopicTransport;
 
 /// Another broker with an interest in the own streams.
 #[derive(Debug)]
@@ -216,6 +217,7 @@ impl Overlay {
         now: Time,
         event: &AcceptedEvent<'_>,
         retain: bool,
+        transport: TopicTransport,
         wanted: &mut Vec<u32>,
         out: &mut dyn Output,
     ) {
@@ -233,12 +235,14 @@ impl Overlay {
             let repairers = Repairers::NONE;
             let is_watched = event.id.pubend.class() == StreamClass::Deadline;
             let deadline_ms = event.event.deadline_ms.filter(|_| is_watched);
-            let sending =
-                Sending { id: event.id, age_us, deadline_ms, answer: false, retain, repairers, event: &bytes };
+            let is_best_effort = event.id.pubend.reliability() == Reliability::BestEffort;
+            let by_datagram = transport == TopicTransport::Datagram && is_best_effort && deadline_ms.is_some();
+            let (id, event) = (event.id, &*bytes);
+            let sending = Sending { id, age_us, deadline_ms, answer: false, retain, repairers, by_datagram, event };
             self.net.send_own(now, &sending, &dests, out);
             self.destinations.event = bytes;
             if fault!(self, PreviousNotMoved) {
-                self.take_back(event.id, &dests);
+                self.take_back(id, &dests);
             }
         }
         wanted.clear();

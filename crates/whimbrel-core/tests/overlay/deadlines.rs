@@ -1,6 +1,6 @@
 //! Topics with a deadline: profiles that all brokers have, and streams of their own.
 
-use whimbrel_core::{Persistence, Profile, RankedProfile};
+use whimbrel_core::{Persistence, Profile, RankedProfile, TopicTransport};
 use whimbrel_event::{EventId, HostId, StreamClass, Tick};
 use whimbrel_wire::{LinkStateFrame, Protocol};
 
@@ -214,4 +214,61 @@ fn best_effort_has_streams_of_the_class_too_and_a_profile_may_say_which_guarante
         got(&mut net, 1).into_iter().map(|(id, payload)| (payload, id.pubend.index() / 4)).collect();
     indices.sort();
     assert_eq!(indices, [("1".into(), 3), ("2".into(), 2), ("3".into(), 3)]);
+}
+
+/// The payloads' lengths of the events that the first two brokers send, each with its channel.
+fn channels_of(net: &mut Net) -> Rc<RefCell<Vec<(usize, whimbrel_core::Channel)>>> {
+    let sent = Rc::new(RefCell::new(Vec::new()));
+    let seen = Rc::clone(&sent);
+    net.drops = Box::new(move |from, channel, bytes| {
+        if let Some(Frame::DeadlineEvent(stamped)) = net::frame(bytes) {
+            seen.borrow_mut().push((from, channel));
+            assert!(channel != whimbrel_core::Channel::Datagram || stamped.frame.event.len() < 1_100);
+        }
+        false
+    });
+    sent
+}
+
+#[test]
+fn best_effort_goes_by_datagrams_where_the_profile_says_so_and_an_event_fits_one() {
+    use whimbrel_core::Channel::{BestEffort, Datagram, Urgent};
+    let mut net = world(3);
+    let of =
+        |filter: &str, transport| RankedProfile { rank: 0, profile: Profile { transport, ..alarm(0, filter).profile } };
+    net.input(0, make(&of("alarm/fast", TopicTransport::Datagram)));
+    net.input(0, make(&of("alarm/sure", TopicTransport::Stream)));
+    net.advance(SECOND);
+    let sent = channels_of(&mut net);
+    let large = "x".repeat(1_200);
+    for (topic, payload, qos, channel) in [
+        ("alarm/fast", "1", Qos::AtMostOnce, Datagram),
+        ("alarm/fast", &*large, Qos::AtMostOnce, BestEffort),
+        ("alarm/fast", "3", Qos::AtLeastOnce, Urgent),
+        ("alarm/sure", "4", Qos::AtMostOnce, BestEffort),
+    ] {
+        net.publish(0, 1, topic, payload, qos);
+        net.advance(SECOND);
+        assert_eq!(sent.take(), [(0, channel), (1, channel)], "{topic} {qos:?}, relayed alike");
+        assert_eq!(net.payloads(2, 1), [payload]);
+    }
+}
+
+#[test]
+fn a_datagram_that_is_no_event_is_counted_and_ends_nothing() {
+    let mut net = world(2);
+    let (_, link) = net.ends(0)[1];
+    let invalid = |net: &Net| net.nodes[1].core.overlay_stats().expect("it is open").net.frames_invalid;
+    let mut bytes = Vec::new();
+    Frame::Goodbye(whimbrel_wire::Goodbye { code: 0, text: "" }).encode(&mut bytes);
+    // A stamped event that is cut, one of another kind, and one with something behind it.
+    for garbage in [&[3, 22, 0, 0][..], &bytes, &[1, 22, 9], &[0], &[]] {
+        let before = invalid(&net);
+        let (channel, bytes) = (whimbrel_core::Channel::Datagram, garbage);
+        net.input(1, Input::Peer(whimbrel_core::PeerInput::Bytes { link, channel, bytes }));
+        assert_eq!(invalid(&net), before + 1, "{garbage:?}");
+    }
+    net.publish(0, 1, "alarm/1", "one", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(net.payloads(1, 1), ["one"]);
 }

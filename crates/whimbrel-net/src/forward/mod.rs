@@ -35,6 +35,10 @@ pub use nack::{HOPS_MAX, MERGE_FOR, OPEN_NACKS_MAX};
 /// what a frame adds to its event.
 pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES_MAX;
 
+/// Most bytes of an event and its tree that go as one datagram: a packet of 1,200 bytes, the least
+/// that QUIC has, holds them with their headers.
+const DATAGRAM_EVENT_MAX: usize = 1_000;
+
 /// Most bytes that a frame adds to its event: further destinations get the event in another frame.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
@@ -67,6 +71,9 @@ pub struct Sending<'a> {
     pub retain: bool,
     /// The brokers that have changed its path because of a link that was down.
     pub repairers: Repairers,
+    /// It goes as a datagram over links whose other end knows stamps, where it fits one: it is of
+    /// best effort, and has a deadline.
+    pub by_datagram: bool,
     /// In its packed form; at most [`EVENT_BYTES_MAX`].
     pub event: &'a [u8],
 }
@@ -79,7 +86,7 @@ impl Sending<'_> {
 
     /// Its parts, kept while it waits for a driver.
     fn waiting(&self, now: Time, tree: &[u8], default_previous: Tick) -> WaitingEvent {
-        let Sending { id, age_us, deadline_ms, answer, retain, repairers, event } = *self;
+        let Sending { id, age_us, deadline_ms, answer, retain, repairers, by_datagram: _, event } = *self;
         let (tree, event) = (tree.into(), event.into());
         WaitingEvent { id, age_us, since: now, deadline_ms, answer, retain, repairers, tree, default_previous, event }
     }
@@ -92,6 +99,7 @@ impl Sending<'_> {
             answer: waiting.answer,
             retain: waiting.retain,
             repairers: waiting.repairers,
+            by_datagram: false,
             event: &waiting.event,
         }
     }
@@ -353,7 +361,9 @@ impl Carrier<'_> {
     ) {
         let class = sending.class();
         let peer = self.peers.get_mut(link).expect("the link is up");
-        let channel = peer.queue.channel(class);
+        let fits = sending.by_datagram && tree.len() + sending.event.len() <= DATAGRAM_EVENT_MAX;
+        let is_datagram = fits && peer.is_watched();
+        let channel = if is_datagram { Channel::Datagram } else { peer.queue.channel(class) };
         let to = peer.host().expect("who is there has said hello");
         if !peer.has_room(channel) {
             peer.counters.events_held_back += 1;
@@ -362,7 +372,7 @@ impl Carrier<'_> {
         }
         peer.counters.events_out += 1;
         peer.counters.urgent_out += u64::from(class == FrameClass::Urgent);
-        if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
+        if !is_datagram && !peer.queue.passes(channel, peer.unsent[channel as usize]) {
             let event = Box::new(sending.waiting(self.now, tree, default));
             let ways = ways_left(self.topology, peer, &event);
             return peer.queue.push_event(class, event, ways);

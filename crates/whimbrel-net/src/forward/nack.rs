@@ -163,6 +163,7 @@ impl Net {
             answer: true,
             retain: frame.retain,
             repairers: Repairers::NONE,
+            by_datagram: false,
             event: frame.event,
         };
         self.send_again(now, &sending, to, dest, out);

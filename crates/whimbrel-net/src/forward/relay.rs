@@ -18,6 +18,7 @@ impl Net {
         &mut self,
         io: &mut Io<'_>,
         link: PeerLink,
+        channel: Channel,
         frame: EventFrame<'w>,
         stamp: Option<LinkStamp>,
         bytes: &[u8],
@@ -42,6 +43,7 @@ impl Net {
             answer: frame.answer,
             retain: frame.retain,
             repairers: frame.repairers,
+            by_datagram: channel == Channel::Datagram,
             event: frame.event,
         };
         tell_hop(&sending, Hop::Came { from, is_answer: frame.answer }, io.out);

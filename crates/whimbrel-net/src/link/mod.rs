@@ -13,4 +13,5 @@ mod urgent;
 pub mod watch;
 
 pub use driver::{Channel, HangUp, PeerInput, PeerLink};
+pub(crate) use probe::DatagramContent;
 pub(crate) use urgent::WaysLeft;

@@ -11,6 +11,15 @@ use crate::due::NetDue;
 use crate::io::{Io, LinkOutput};
 use crate::{Channel, HangUp, Net, PeerLink};
 
+/// What a datagram was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DatagramContent {
+    /// It is handled.
+    Handled,
+    /// One whole frame with an event.
+    Event,
+}
+
 impl Net {
     /// Checks a link for silence and for being stuck, and sends a probe.
     pub(crate) fn probe(&mut self, io: &mut Io<'_>, link: PeerLink) {
@@ -41,17 +50,24 @@ impl Net {
         self.timers.set(now + pace.probe_every, NetDue::Probe(link));
     }
 
-    /// Handles a probe or its echo.
+    /// Handles a datagram, unless it is an event: that is left to the caller, as one of a stream.
     pub(crate) fn on_datagram(
         &mut self,
         now: Time,
         link: PeerLink,
         bytes: &[u8],
         out: &mut dyn LinkOutput,
-    ) -> Result<(), Invalid> {
+    ) -> Result<DatagramContent, Invalid> {
         let (mut cutter, mut chunk) = (Cutter::new(), bytes);
         let Some(body) = cutter.next(&mut chunk)? else { return Err(Invalid::Truncated) };
-        match Frame::decode(body)? {
+        let frame = Frame::decode(body)?;
+        if matches!(frame, Frame::DeadlineEvent(_)) && chunk.is_empty() {
+            return Ok(DatagramContent::Event);
+        }
+        if let Some(peer) = self.peers.get_mut(link) {
+            peer.counters.frames_in += 1;
+        }
+        match frame {
             Frame::Probe(Probe { sequence, sent }) => {
                 if let Some(peer) = self.peers.get_mut(link) {
                     peer.watch.record_probe(now, Time::from_nanos(sent));
@@ -61,13 +77,13 @@ impl Net {
                 self.carrier(now).write(link, Channel::Datagram, &echo, out);
             }
             Frame::ProbeEcho(ProbeEcho { sequence, sent, held_us }) => {
-                let Some(peer) = self.peers.get_mut(link) else { return Ok(()) };
+                let Some(peer) = self.peers.get_mut(link) else { return Ok(DatagramContent::Handled) };
                 let held = Duration::from_micros(u64::from(held_us));
                 let sent = Time::from_nanos(sent);
                 // An echo without a probe is counted, and has no other effect.
                 if peer.estimate.echo(now, u64::from(sequence), sent, held).is_err() {
                     self.stats.bad_echoes += 1;
-                    return Ok(());
+                    return Ok(DatagramContent::Handled);
                 }
                 peer.watch.record_echo(now, now.since(sent).saturating_sub(held), &peer.estimate);
                 if peer.estimate.news().is_some() {
@@ -79,6 +95,6 @@ impl Net {
             Frame::LinkReport(report) => self.on_report(now, link, report, out),
             _ => return Err(Invalid::Form("a datagram")),
         }
-        Ok(())
+        Ok(DatagramContent::Handled)
     }
 }
