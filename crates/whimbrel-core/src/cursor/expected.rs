@@ -31,10 +31,16 @@ struct ExpectedPeriod {
 /// A known event that has not been passed.
 #[derive(Debug)]
 struct AwaitedEvent {
-    /// Its content, if that is here and was not told yet.
+    /// Its deadline, or when it is checked again.
+    at: Time,
+    /// Its content, if that is here, has room and was not told yet.
     event: Option<Event>,
     is_told: bool,
 }
+
+/// Bytes of events that are kept while they are awaited; beyond that their content is not known
+/// when they are told.
+const AWAITED_BYTES_MAX: usize = 4 << 20;
 
 /// A notice that is due.
 #[derive(Debug)]
@@ -49,11 +55,14 @@ pub(crate) enum DueNotice {
 /// connected; without any it costs nothing.
 #[derive(Debug, Default)]
 pub(crate) struct ExpectedEvents {
-    listeners: BTreeSet<u32>,
+    /// By cursor: whether a topic that it wants may have a deadline.
+    listeners: BTreeMap<u32, bool>,
     /// At most [`AWAITED_MAX`].
     awaited: BTreeMap<EventId, AwaitedEvent>,
     /// Their deadlines; of those that were told, when they are checked again.
     awaited_at: BTreeSet<(Time, EventId)>,
+    /// The weight of their content.
+    awaited_bytes: usize,
     /// By cursor.
     periods: BTreeMap<u32, Vec<ExpectedPeriod>>,
     /// When a cursor's periods are checked next.
@@ -75,12 +84,23 @@ impl ExpectedEvents {
         self.untold
     }
 
-    /// A subscription with notices has a client from now on, and expects an event in each of these
-    /// periods.
-    pub(crate) fn listen(&mut self, now: Time, cursor: u32, periods: impl Iterator<Item = TopicPeriod>) {
-        self.leave(cursor);
-        self.listeners.insert(cursor);
-        let begin = |of| ExpectedPeriod { of, last: now, is_told: false };
+    /// A subscription with notices has a client, or profiles have changed: it expects an event in
+    /// each of these periods, and may want some with a deadline. Periods that it had go on.
+    pub(crate) fn listen(
+        &mut self,
+        now: Time,
+        cursor: u32,
+        has_deadline: bool,
+        periods: impl Iterator<Item = TopicPeriod>,
+    ) {
+        self.unschedule(cursor);
+        self.listeners.insert(cursor, has_deadline);
+        let had = self.periods.remove(&cursor).unwrap_or_default();
+        let begin = |of: TopicPeriod| {
+            let is_it = |had: &&ExpectedPeriod| had.of.filter == of.filter && had.of.period == of.period;
+            let (last, is_told) = had.iter().find(is_it).map_or((now, false), |had| (had.last, had.is_told));
+            ExpectedPeriod { of, last, is_told }
+        };
         let periods: Vec<ExpectedPeriod> = periods.take(PERIODS_PER_CURSOR_MAX).map(begin).collect();
         if !periods.is_empty() {
             self.periods.insert(cursor, periods);
@@ -96,6 +116,7 @@ impl ExpectedEvents {
         if self.listeners.is_empty() {
             self.awaited.clear();
             self.awaited_at.clear();
+            self.awaited_bytes = 0;
         }
     }
 
@@ -103,7 +124,7 @@ impl ExpectedEvents {
     pub(crate) fn restart(&mut self, now: Time, cursor: u32) {
         self.unschedule(cursor);
         for period in self.periods.get_mut(&cursor).into_iter().flatten() {
-            (period.last, period.is_told) = (now, false);
+            period.last = now;
         }
         self.schedule(cursor);
     }
@@ -141,15 +162,32 @@ impl ExpectedEvents {
 
     /// Awaits an event that is known to exist and not passed on yet; `by` is its deadline.
     pub(crate) fn await_event(&mut self, by: Time, id: EventId, event: Option<Event>) {
-        if self.awaited.contains_key(&id) {
+        let event = event.filter(|event| self.awaited_bytes + event.weight() <= AWAITED_BYTES_MAX);
+        if let Some(known) = self.awaited.get_mut(&id) {
+            if known.event.is_none() && !known.is_told {
+                self.awaited_bytes += event.as_ref().map_or(0, Event::weight);
+                known.event = event;
+            }
             return;
         }
         if self.awaited.len() >= AWAITED_MAX {
             self.untold += 1;
             return;
         }
-        self.awaited.insert(id, AwaitedEvent { event, is_told: false });
+        self.awaited_bytes += event.as_ref().map_or(0, Event::weight);
+        self.awaited.insert(id, AwaitedEvent { at: by, event, is_told: false });
         self.awaited_at.insert((by, id));
+    }
+
+    /// An event is passed on.
+    pub(crate) fn record_passed(&mut self, id: EventId) {
+        if self.awaited.is_empty() {
+            return;
+        }
+        if let Some(passed) = self.awaited.remove(&id) {
+            self.awaited_at.remove(&(passed.at, id));
+            self.awaited_bytes -= passed.event.as_ref().map_or(0, Event::weight);
+        }
     }
 
     /// What is due next, if anything is: an overdue event, or a period that has passed without an
@@ -158,13 +196,16 @@ impl ExpectedEvents {
         while let Some((_, id)) = self.awaited_at.first().copied().filter(|(at, _)| *at <= now) {
             self.awaited_at.pop_first();
             let awaited = self.awaited.get_mut(&id).expect("each deadline is of an awaited event");
+            let event = awaited.event.take();
+            self.awaited_bytes -= event.as_ref().map_or(0, Event::weight);
             if !lacks(id) {
                 self.awaited.remove(&id);
                 continue;
             }
-            self.awaited_at.insert((now + TOLD_AGAIN, id));
+            awaited.at = now + TOLD_AGAIN;
+            self.awaited_at.insert((awaited.at, id));
             if !core::mem::replace(&mut awaited.is_told, true) {
-                return Some(DueNotice::Overdue(id, awaited.event.take()));
+                return Some(DueNotice::Overdue(id, event));
             }
         }
         while let Some((_, cursor)) = self.periods_at.first().copied().filter(|(at, _)| *at <= now) {
@@ -183,9 +224,10 @@ impl ExpectedEvents {
         None
     }
 
-    /// The subscriptions with notices whose clients are connected.
-    pub(crate) fn listeners(&self) -> Vec<u32> {
-        self.listeners.iter().copied().collect()
+    /// The subscriptions with notices whose clients are connected; whether each may want events with
+    /// a deadline.
+    pub(crate) fn listeners(&self) -> Vec<(u32, bool)> {
+        self.listeners.iter().map(|(cursor, has_deadline)| (*cursor, *has_deadline)).collect()
     }
 }
 

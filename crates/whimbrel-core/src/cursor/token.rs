@@ -154,7 +154,8 @@ impl Broker {
             let at = now.after(span);
             cursor.silence = SilenceTimer { told_at: now, due: Some(at) };
             self.timers.insert(at, Reason::Silence, id);
-            self.expected.listen(now, id, self.router.periods_for(cursor.subscription));
+            let has_deadline = self.router.may_have_deadline_for(cursor.subscription);
+            self.expected.listen(now, id, has_deadline, self.router.periods_for(cursor.subscription));
         }
     }
 
@@ -191,25 +192,27 @@ impl Broker {
                 DueNotice::Overdue(id, event) => {
                     (notice::overdue(*id, event.as_ref().map(Event::topic), now), self.expected.listeners())
                 }
-                DueNotice::Stalled(cursor, filter) => (notice::stalled(filter, now), vec![*cursor]),
+                DueNotice::Stalled(cursor, filter) => (notice::stalled(filter, now), vec![(*cursor, false)]),
             };
-            for id in to {
+            for (id, has_deadline) in to {
                 let Some(cursor) = self.cursors.find(id).filter(|cursor| cursor.notices) else { continue };
                 let (session, subscription) = (cursor.session, cursor.subscription);
                 let is_wanted = match &due {
                     DueNotice::Overdue(id, _) if cursor.ahead.get(id.pubend) >= id.tick => false,
-                    DueNotice::Overdue(_, Some(event)) => self.router.wants(subscription, event.packed()),
-                    DueNotice::Overdue(_, None) => self.router.may_have_deadline_for(subscription),
+                    DueNotice::Overdue(_, Some(event)) => {
+                        !cursor.is_own(event.view().publisher) && self.router.wants(subscription, event.packed())
+                    }
+                    DueNotice::Overdue(_, None) => has_deadline,
                     DueNotice::Stalled(..) => true,
                 };
                 // In catch-up it expects nothing yet. A client that takes no more is not told.
                 if is_wanted && cursor.catch_up.is_none() {
                     let terms = cursor.terms_of_notice(Qos::AtLeastOnce);
-                    self.sessions.offer_tracked(session, &mut Publication::of(&told, 0), terms, out);
+                    let is_told = self.sessions.offer_tracked(session, &mut Publication::of(&told, 0), terms, out);
                     let stats = &mut self.sessions.stats;
                     let is_overdue = matches!(due, DueNotice::Overdue(..));
-                    stats.notices_overdue += u64::from(is_overdue);
-                    stats.notices_stalled += u64::from(!is_overdue);
+                    stats.notices_overdue += u64::from(is_told && is_overdue);
+                    stats.notices_stalled += u64::from(is_told && !is_overdue);
                 }
             }
         }

@@ -414,8 +414,10 @@ impl Broker {
                 durable.may_be_volatile = self.router.may_be_volatile_for(number);
             }
         }
-        for id in self.expected.listeners() {
-            self.expected.listen(self.now, id, self.router.periods_for(self.cursors.get(id).subscription));
+        for (id, _) in self.expected.listeners() {
+            let number = self.cursors.get(id).subscription;
+            let has_deadline = self.router.may_have_deadline_for(number);
+            self.expected.listen(self.now, id, has_deadline, self.router.periods_for(number));
         }
     }
 

@@ -45,6 +45,7 @@ fn bit(kind: StreamKind) -> u8 {
         StreamKind::Deadline(Reliability::Reliable) => 2,
         StreamKind::DeadlineVolatile => 4,
         StreamKind::Ordinary(Reliability::BestEffort) | StreamKind::Deadline(Reliability::BestEffort) => 0,
+        StreamKind::DeadlineDatagram => 0,
     }
 }
 

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use whimbrel_event::{HOST_RELIABLE_MAX, KIND_PUBENDS_MAX, Reliability, Time};
 
-use crate::topic::{Persistence, TopicSettings};
+use crate::topic::{Persistence, TopicSettings, TopicTransport};
 
 /// The streams to which the events of a topic go: among those of one kind, a publisher is bound to
 /// one. No order holds between events of two kinds.
@@ -17,6 +17,9 @@ pub enum StreamKind {
     /// The topic has a deadline, and its reliable events are never logged: they have streams in
     /// which no event waits for the disk.
     DeadlineVolatile,
+    /// The topic has a deadline, and its best-effort events go by datagrams: these overtake what is
+    /// on a QUIC stream, and an event that is overtaken in its stream is not delivered.
+    DeadlineDatagram,
 }
 
 impl StreamKind {
@@ -34,11 +37,13 @@ impl StreamKind {
                 reliability == Reliability::Reliable
             }
             StreamKind::DeadlineVolatile => true,
+            StreamKind::DeadlineDatagram => false,
         }
     }
 
     /// The index of the stream of this kind to which a publisher with a binding is bound. Half of
-    /// the reliable streams of the deadline class are for volatile topics.
+    /// the reliable streams of the deadline class are for volatile topics, and half of the others
+    /// for topics that go by datagrams.
     #[inline]
     pub(super) fn index(self, binding: u8) -> u8 {
         const HALF: u8 = KIND_PUBENDS_MAX / 2;
@@ -48,7 +53,8 @@ impl StreamKind {
             StreamKind::Ordinary(Reliability::BestEffort) => KIND_PUBENDS_MAX + place,
             StreamKind::Deadline(Reliability::Reliable) => HOST_RELIABLE_MAX + place % HALF,
             StreamKind::DeadlineVolatile => HOST_RELIABLE_MAX + HALF + place % HALF,
-            StreamKind::Deadline(Reliability::BestEffort) => HOST_RELIABLE_MAX + KIND_PUBENDS_MAX + place,
+            StreamKind::Deadline(Reliability::BestEffort) => HOST_RELIABLE_MAX + KIND_PUBENDS_MAX + place % HALF,
+            StreamKind::DeadlineDatagram => HOST_RELIABLE_MAX + KIND_PUBENDS_MAX + HALF + place % HALF,
         }
     }
 }
@@ -90,6 +96,9 @@ impl DeadlineStreams {
         match (is_ordinary, settings.persistence, reliability) {
             (true, ..) => StreamKind::Ordinary(reliability),
             (false, Persistence::Volatile, Reliability::Reliable) => StreamKind::DeadlineVolatile,
+            (false, _, Reliability::BestEffort) if settings.transport == TopicTransport::Datagram => {
+                StreamKind::DeadlineDatagram
+            }
             (false, ..) => StreamKind::Deadline(reliability),
         }
     }

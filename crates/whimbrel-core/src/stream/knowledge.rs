@@ -222,13 +222,6 @@ impl<I: Interest> Knowledge<I> {
         self.events.get(&tick)
     }
 
-    /// The last unknown tick before a known one, if some are unknown. Behind an unknown range is an
-    /// event or silence that was told to follow it, so that tick has an event.
-    pub(crate) fn missing_before(&self, known: Tick) -> Option<Tick> {
-        let (after, _) = self.runs.range(..known).next_back()?;
-        (*after > self.base).then_some(*after)
-    }
-
     /// The tick before the first unknown one.
     pub fn doubt_horizon(&self) -> Tick {
         let adjacent =

@@ -365,7 +365,8 @@ mod tests {
         let indices = |kind: StreamKind| [0, 1, 2, 3].map(|binding| streams.bound_to(binding, kind).index());
         assert_eq!(indices(StreamKind::Deadline(Reliable)), [8, 9, 8, 9]);
         assert_eq!(indices(StreamKind::DeadlineVolatile), [10, 11, 10, 11], "no event there waits for the disk");
-        assert_eq!(indices(StreamKind::Deadline(BestEffort)), [12, 13, 14, 15]);
+        assert_eq!(indices(StreamKind::Deadline(BestEffort)), [12, 13, 12, 13]);
+        assert_eq!(indices(StreamKind::DeadlineDatagram), [14, 15, 14, 15], "datagrams overtake streams");
     }
 
     #[test]

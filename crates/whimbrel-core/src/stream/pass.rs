@@ -118,6 +118,7 @@ impl Broker {
         out: &mut dyn Output,
     ) -> bool {
         let has_log = retain && self.has_log();
+        self.expected.record_passed(publication.accepted.id);
         let Broker { sessions, router, groups: shared, retained, streams, serial, cursors, brokers, store, .. } = self;
         let TopicInterest { targets, groups, settings, .. } = router.wanted(route);
         let groups = groups.cloned();

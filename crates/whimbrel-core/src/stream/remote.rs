@@ -276,7 +276,7 @@ impl Broker {
         {
             remote.deadline = Some(deadline);
             if !frame.answer {
-                self.await_upto(id, now.before(age));
+                self.await_upto(id, is_believed.then_some(after), now.before(age));
             }
         }
         if frame.answer {
@@ -286,14 +286,16 @@ impl Broker {
     }
 
     /// Awaits the events of another broker's stream that are known by now not to have been passed:
-    /// the one at a tick, which was there at `then`, and one that is missing before it.
-    fn await_upto(&mut self, known: EventId, then: Time) {
+    /// the one at a tick, which was there at `then`, and the one that it was told to follow.
+    fn await_upto(&mut self, known: EventId, before: Option<Tick>, then: Time) {
         if !self.expected.is_listened_to() {
             return;
         }
-        let deadline = self.router.profiles().least_of_all();
-        let Some(remote) = self.streams.remote(known.pubend) else { return };
-        for (by, id, event) in remote.awaited_upto(known.tick, then, deadline) {
+        let Some(remote) = self.streams.remote(known.pubend).filter(|remote| remote.passed < known.tick) else {
+            return;
+        };
+        let deadline = remote.deadline.or_else(|| self.router.profiles().least_of_all());
+        for (by, id, event) in remote.awaited_upto((before, known.tick), then, deadline) {
             self.expected.await_event(by, id, event.cloned());
         }
     }
@@ -302,10 +304,13 @@ impl Broker {
     pub(crate) fn on_silence(&mut self, now: Time, silence: &Silence<'_>, out: &mut dyn Output) {
         for part in &silence.parts {
             let pubend = silence.from.pubend(part.index);
+            let version = self.streams.remote(pubend).map_or(0, |remote| remote.told);
             self.silence_of(now, pubend, (silence.version, part), out);
             if pubend.class() == StreamClass::Deadline && self.expected.is_listened_to() {
                 let then = now.before(self.overlay.net.way(silence.from));
-                self.await_upto(EventId { pubend, tick: part.upto }, then);
+                // The first one of a version may follow no event.
+                let before = (silence.version == version).then_some(part.after);
+                self.await_upto(EventId { pubend, tick: part.upto }, before, then);
             }
             self.overlay.check_holes(now, pubend, None, &mut self.streams);
         }

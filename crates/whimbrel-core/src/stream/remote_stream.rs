@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{Event, EventId, PredecessorsBuf, PubendId, Tick, Time};
 
-use super::{Consolidated, Knowledge};
+use super::{Consolidated, Knowledge, TickState};
 use crate::store::LostParts;
 
 /// A stream of another broker.
@@ -62,20 +62,21 @@ impl RemoteStream {
         }
     }
 
-    /// The event at tick `upto`, which was there at `then` by this broker's clock, and the one
-    /// before it that is missing, as far as they are known to exist and not passed: with their
-    /// deadlines, and the content of the first. Both have the deadline of the stream's last event,
-    /// or `deadline` if none has come.
+    /// The event at tick `upto`, which was there at `then` by this broker's clock, and the one at
+    /// `before`, which it was told to follow, as far as they are not passed: with their deadlines,
+    /// and the content of the first. Both have the deadline of the stream's last event, or
+    /// `deadline` if none has come.
     pub(super) fn awaited_upto(
         &self,
-        upto: Tick,
+        (before, upto): (Option<Tick>, Tick),
         then: Time,
         deadline: Option<Duration>,
     ) -> impl Iterator<Item = (Time, EventId, Option<&Event>)> {
         let id = |tick| EventId { pubend: self.pubend, tick };
         let by = self.deadline.or(deadline).filter(|_| self.passed < upto).map(|deadline| then + deadline);
         let known = self.knowledge.event(upto).map(move |event| (event.id(), Some(event)));
-        let missing = self.knowledge.missing_before(upto).map(|tick| (id(tick), None));
+        let is_missing = |tick: &Tick| *tick > self.passed && self.knowledge.at(*tick) == TickState::Unknown;
+        let missing = before.filter(is_missing).map(|tick| (id(tick), None));
         let both = known.into_iter().chain(missing);
         both.filter_map(move |(of, event)| {
             let earlier = Duration::from_nanos(upto.0 - of.tick.0);

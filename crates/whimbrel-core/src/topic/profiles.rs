@@ -227,14 +227,11 @@ impl Profiles {
     /// The periods in which events of topics under a filter are expected, in the order in which
     /// profiles count. Costs a look at each profile if some profile has a period.
     pub(crate) fn periods_of(&self, filter: TopicFilter<'_>) -> impl Iterator<Item = TopicPeriod> {
-        let few = if self.with_period == 0 { 0 } else { usize::MAX };
-        self.by_order.values().take(few).filter_map(move |slot| {
-            let profile = &self.at(*slot).profile;
-            let period = profile.period?;
+        self.that_may_count(filter, self.with_period > 0).filter_map(move |slot| {
+            let profile = &self.at(slot).profile;
             let of_profile = TopicFilter::checked(&profile.filter);
             let narrower = if of_profile.covers(filter) { filter } else { of_profile };
-            let of = TopicPeriod { profile: *slot, filter: narrower.as_str().into(), period };
-            of_profile.intersects(filter).then_some(of)
+            Some(TopicPeriod { profile: slot, filter: narrower.as_str().into(), period: profile.period? })
         })
     }
 
@@ -246,13 +243,21 @@ impl Profiles {
     /// The least deadline that some topics under a filter may have. Costs a look at each profile if
     /// some profile has a deadline.
     pub(crate) fn least_deadline(&self, filter: TopicFilter<'_>) -> Option<Duration> {
-        let few = if self.with_deadline == 0 { 0 } else { usize::MAX };
-        let deadline = |slot: &u32| {
-            let profile = &self.at(*slot).profile;
-            let deadline = profile.deadline?;
-            TopicFilter::checked(&profile.filter).intersects(filter).then_some(deadline)
-        };
-        self.by_order.values().take(few).filter_map(deadline).min()
+        self.that_may_count(filter, self.with_deadline > 0).filter_map(|slot| self.at(slot).profile.deadline).min()
+    }
+
+    /// The places of the profiles that may count for some topics under a filter, in their order: up
+    /// to the first one that covers it. None unless `any`.
+    fn that_may_count(&self, filter: TopicFilter<'_>, any: bool) -> impl Iterator<Item = u32> {
+        let mut is_covered = !any;
+        let of_profile = |slot: u32| TopicFilter::checked(&self.at(slot).profile.filter);
+        let from_first = self.by_order.values().copied();
+        let open = from_first.take_while(move |slot| {
+            let was_covered = is_covered;
+            is_covered |= of_profile(*slot).covers(filter);
+            !was_covered
+        });
+        open.filter(move |slot| of_profile(*slot).intersects(filter))
     }
 
     /// The slot of the profile that counts for a topic.

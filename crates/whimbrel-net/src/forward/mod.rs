@@ -39,6 +39,10 @@ pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES
 /// that QUIC has, holds them with their headers.
 const DATAGRAM_EVENT_MAX: usize = 1_000;
 
+/// With so many bytes of datagrams unsent events go on a stream: QUIC sends datagrams before all
+/// streams, and has room for few.
+const DATAGRAMS_UNSENT_MAX: usize = 16 << 10;
+
 /// Most bytes that a frame adds to its event: further destinations get the event in another frame.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
@@ -362,7 +366,8 @@ impl Carrier<'_> {
         let class = sending.class();
         let peer = self.peers.get_mut(link).expect("the link is up");
         let fits = sending.by_datagram && tree.len() + sending.event.len() <= DATAGRAM_EVENT_MAX;
-        let is_datagram = fits && peer.is_watched();
+        let is_few = peer.unsent[Channel::Datagram as usize] < DATAGRAMS_UNSENT_MAX;
+        let is_datagram = fits && is_few && peer.is_watched();
         let channel = if is_datagram { Channel::Datagram } else { peer.queue.channel(class) };
         let to = peer.host().expect("who is there has said hello");
         if !peer.has_room(channel) {

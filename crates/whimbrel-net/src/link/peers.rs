@@ -197,7 +197,8 @@ impl Peer {
     /// Records the number of unsent bytes of a channel.
     pub fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
         let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
-        let is_much = unsent > channel.little();
+        // A few urgent bytes may wait for control traffic that goes on.
+        let is_much = unsent > channel.little().max(UNSENT_LITTLE);
         let stuck_since = &mut self.stuck_since[channel as usize];
         if !is_much || unsent < before {
             *stuck_since = is_much.then_some(now);

@@ -56,7 +56,7 @@ const SEND_WINDOW: u64 = WINDOW_MAX + (1 << 20);
 
 /// Bytes of datagrams that wait, each way. With the windows, and the 6.25 MiB at which the core
 /// stops giving: less than 18 MiB a link.
-const DATAGRAMS: usize = 512 << 10;
+pub(super) const DATAGRAMS: usize = 512 << 10;
 
 /// The round-trip time that is assumed before the first is measured: links are often long.
 const INITIAL_RTT: Duration = Duration::from_millis(100);

@@ -15,6 +15,7 @@ use whimbrel_core::{Channel, HangUp};
 use super::beat::Beat;
 use super::channel;
 use super::counts::LinkCounts;
+use super::endpoint::DATAGRAMS;
 use super::gather::Gather;
 use super::outlet::{Broken, Outlet, Pipe};
 use super::window::PathGauge;
@@ -24,7 +25,11 @@ use super::window::PathGauge;
 const UNSENT_MAX: usize = 8 << 20;
 
 /// Datagrams that wait until the machine is let go of, at most; more are dropped.
-const DATAGRAMS_MAX: usize = 64;
+const DATAGRAMS_MAX: usize = 256;
+
+/// A datagram that waits counts as at least this many bytes, so that the core sends no further
+/// events as datagrams long before [`DATAGRAMS_MAX`] wait: probes and reports still have room.
+const DATAGRAM_COUNTED_MIN: usize = 128;
 
 /// The gauge is looked up again after this time: the connection may have another path.
 const GAUGE_KEPT: Duration = Duration::from_secs(1);
@@ -196,7 +201,10 @@ impl Port {
             } else {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             }
-            return 0;
+            // Those that QUIC has are counted by the room that it has left.
+            let of_quic = DATAGRAMS.saturating_sub(self.connection.datagram_send_buffer_space());
+            let waiting = outbound.datagrams.iter().map(|datagram| datagram.len().max(DATAGRAM_COUNTED_MIN));
+            return of_quic + waiting.sum::<usize>();
         }
         let Outbound { outlets, gauge, hang_up, .. } = &mut *outbound;
         let outlet = &mut outlets[channel as usize];

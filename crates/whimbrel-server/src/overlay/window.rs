@@ -9,7 +9,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -119,10 +119,13 @@ impl PathGauge {
             *known = Some(task.clone());
         }
         self.awaited.store(if is_urgent { AWAITS_URGENT_ROOM } else { AWAITS_ROOM }, Ordering::SeqCst);
+        // What was acknowledged before is seen by the caller, or the store by who acknowledges.
+        fence(Ordering::SeqCst);
     }
 
     /// Wakes the task if there is the room that it waits for.
     fn tell_room(&self) {
+        fence(Ordering::SeqCst);
         let room = match self.awaited.load(Ordering::SeqCst) {
             AWAITS_NOTHING => 0,
             AWAITS_ROOM => self.room(),
@@ -235,8 +238,10 @@ impl Measured {
 impl Controller for Measured {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.inner.on_sent(now, bytes, last_packet_number);
-        self.gauge.in_flight.fetch_add(bytes, Ordering::Relaxed);
-        less(&self.gauge.given, bytes);
+        // Packets that only acknowledge are told of too, and are in flight for nobody.
+        let moved = bytes.min(self.gauge.given.load(Ordering::Relaxed));
+        self.gauge.in_flight.fetch_add(moved, Ordering::Relaxed);
+        less(&self.gauge.given, moved);
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
@@ -256,6 +261,7 @@ impl Controller for Measured {
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost: u64) {
         self.inner.on_congestion_event(now, sent, is_persistent, lost);
         less(&self.gauge.in_flight, lost);
+        self.gauge.tell_room();
     }
 
     fn on_mtu_update(&mut self, mtu: u16) {
