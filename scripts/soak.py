@@ -231,7 +231,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("whimbrel")
     parser.add_argument("--hours", type=float, default=4.0)
-    parser.add_argument("--kill-every", default="10m", help="how often a broker is killed, or a link cut, on average, or never; a process has to live for 20 minutes to be judged")
+    parser.add_argument("--kill-every", default="10m", help="how often a broker is killed, or a link cut, slow or lossy for seconds, on average, or never; a process has to live for 20 minutes to be judged")
     parser.add_argument("--out", type=Path, default=Path("soak-out"), help="where the report is written")
     parser.add_argument("--demo-args", default="")
     asked = parser.parse_args()

@@ -47,6 +47,11 @@ fn every_delivery_is_checked_and_the_broker_ends_with_the_run() {
     let all = roaming("semi_durable/delivered") + roaming("semi_durable/reported");
     assert_eq!(all, roaming("semi_durable/expected"), "{summary}");
     assert!(roaming("nondurable/missed") > 0, "{summary}");
+    let alarms = |name: &str| number(&format!("/alarms/{name}"));
+    let due = alarms("at_home") + alarms("in_time") + alarms("late") + alarms("while_down") + alarms("lost");
+    assert!(alarms("deadline_ms") > 40 && alarms("published") > 10, "{summary}");
+    assert_eq!((due, alarms("lost"), alarms("foreign")), (3 * alarms("published"), 0, 0), "{summary}");
+    assert!(alarms("positions/in_time") > 100, "{summary}");
     let address = broker_of(says.lines().next().expect("something is said"));
     TcpStream::connect(&address).map(|_| ()).expect_err("the broker has ended");
 }
@@ -118,6 +123,9 @@ fn who_goes_from_region_to_region_misses_nothing_although_brokers_are_killed() {
         assert_eq!(number(&format!("/freight/{fault}")), 0, "{fault}: {summary}");
     }
     assert_eq!(number("/freight/accepted"), number("/freight/sent"), "{summary}");
+    assert!(number("/alarms/in_time") > 0, "{summary}");
+    let bad = ["cuts", "slow", "lossy"].map(|trouble| number(&format!("/regions/{trouble}")));
+    assert!(bad.iter().sum::<u64>() > 0, "{summary}");
     assert_eq!(number("/durable_gaps"), 0, "what brokers count themselves: {summary}");
     explained(recording);
 }
@@ -182,7 +190,7 @@ fn a_single_region_is_a_broker_without_others() {
     let first = says.lines().next().expect("something is said");
     assert!(first.contains("speed; own broker at 127.0.0.1:"), "{first}");
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("the summary is JSON");
-    assert!(summary["regions"].is_null() && summary["faults"] == 0, "{summary}");
+    assert!(summary["regions"].is_null() && summary["alarms"].is_null() && summary["faults"] == 0, "{summary}");
 }
 
 #[test]

@@ -125,12 +125,12 @@ pub struct Recording {
 /// How own brokers end, and how often.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Ends {
-    /// How often an own broker is killed (kill -9) and started again, or a link between regions
-    /// cut, on average, or never
+    /// How often an own broker is killed (kill -9) and started again, or a link between regions is
+    /// cut, slow or lossy for some seconds, on average, or never
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = every)]
     pub kill_every: Every,
     /// Own brokers end in good order (SIGTERM) and start again one after the other, as often as
-    /// they would be killed, and no link is cut: a rolling restart
+    /// they would be killed, and no link goes bad: a rolling restart
     #[arg(long, conflicts_with = "broker")]
     pub roll: bool,
     /// They begin as that older whimbrel, and each is started again as this one: a rolling upgrade
@@ -146,6 +146,12 @@ impl Args {
     /// The freight desk, which needs an own broker: others may have no data directory.
     pub fn freight(&self) -> Option<Habits> {
         (self.broker.is_none() && self.orders > 0).then_some(Habits { rate: self.orders, seed: self.seed })
+    }
+
+    /// Whether there are alarms, if there are several regions: only own brokers are told their
+    /// deadline, and older programs do not know deadlines.
+    pub fn has_alarms(&self) -> bool {
+        self.broker.is_none() && self.ends.roll_from.is_none()
     }
 
     /// The regions, each with a broker; a single one if the broker is not the run's own.
@@ -214,10 +220,10 @@ mod tests {
     fn everything_has_a_default() {
         let args = Cli::try_parse_from(["demo"]).expect("no argument is needed").args;
         assert_eq!((args.speed_up, args.vehicles, args.duration), (10.0, 500, None));
-        assert!(args.freight().is_some() && args.ends.kill_every.0.is_some());
+        assert!(args.has_alarms() && args.freight().is_some() && args.ends.kill_every.0.is_some());
         let args =
             Cli::try_parse_from(["demo", "--broker", "a", "--kill-every", "never"]).expect("both are right").args;
-        assert!(args.freight().is_none() && args.ends.kill_every.0.is_none());
+        assert!(!args.has_alarms() && args.freight().is_none() && args.ends.kill_every.0.is_none());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use whimbrel_client::Gap;
 pub use super::roles::{ROLES, Role, Seats};
 pub use super::snapshot::{LineRow, Phase, Published, Replayed, Second, Sighting, Snapshot};
 
+use super::alarms::AlarmBoard;
 use super::checker::{Checker, How, Interest, Message, Promise, SubscriberId, Verdict};
 use super::crashes::CrashLog;
 use super::delays::Delays;
@@ -80,6 +81,8 @@ pub struct Board {
     pub selection: Arc<Selection>,
     /// The freight desk.
     pub freight: Desk,
+    /// Alarms, and what positions are beside them.
+    pub alarms: AlarmBoard,
     /// The record of kills and restarts of brokers.
     pub crashes: CrashLog,
     /// The clients in each region.
@@ -154,6 +157,7 @@ impl Board {
             trace,
             selection,
             freight: Desk::new(disturbances.clone()),
+            alarms: AlarmBoard::new(disturbances.clone()),
             crashes: CrashLog::default(),
             regions: Census::default(),
             disturbances,
@@ -231,11 +235,11 @@ impl Board {
     }
 
     /// Whether all connections that should be open are, except those of clients that move at will,
-    /// and the freight desk owes no order that was sent before a moment.
+    /// and no order and no alarm is owed that was sent before a moment.
     pub fn is_served(&self, before: Duration) -> bool {
         let is_there = |seats: &Seats| seats.connected + seats.moving == seats.wanted;
         let all_there = self.state().seats.iter().all(|(role, seats)| role.roams() || is_there(seats));
-        all_there && self.freight.is_served(before)
+        all_there && self.freight.is_served(before) && self.alarms.is_served(before)
     }
 
     /// Something went wrong that does not end the run.
@@ -395,6 +399,9 @@ impl Board {
         let (Verdict::InOrder(delay) | Verdict::OutOfOrder(delay)) = verdict else { return };
         state.delivered += 1;
         state.delays.record(delay);
+        if matches!(seat.role, Role::Console | Role::Watcher) {
+            self.alarms.ordinary(state.checker.sites(vehicle, report.seq), how.region, delay, at);
+        }
         if let Some(watched) = seat.watched {
             state.watched[watched].delays.record(delay);
             state.watched[watched].delivered += 1;
@@ -436,6 +443,7 @@ impl Board {
     /// The run is over: messages that have not arrived are lost.
     pub fn close(&self) {
         self.freight.close();
+        self.alarms.close(self.now());
         self.state().checker.close();
     }
 
@@ -470,6 +478,7 @@ impl Board {
             replayed: state.replayed,
             troubles: state.troubles.clone(),
             freight: self.freight.snapshot(),
+            alarms: self.alarms.snapshot(),
             crashes: self.crashes.read(),
             regions: self.regions.snapshot(),
         }

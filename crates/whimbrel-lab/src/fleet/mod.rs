@@ -2,6 +2,7 @@
 //! to dispatch consoles and watchers through a broker, and a checker that knows only what was sent
 //! and what arrived judges the broker.
 
+pub mod alarms;
 mod args;
 pub mod attribution;
 pub mod board;
@@ -81,9 +82,10 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let selection = select(&trace, &args);
     raise_file_limit(trace.vehicles.len() as u64 + subscribers(&args, &selection))?;
     let recorder = args.recording.record.as_deref().map(Recorder::create).transpose()?.map(Arc::new);
+    let deadline = alarms::deadline(&layout).filter(|_| args.has_alarms());
     let mut own = match args.broker {
         None => {
-            let text = configuration(&trace, &selection, layout.count());
+            let text = configuration(&trace, &selection, layout.count(), deadline);
             let older = args.ends.roll_from.as_deref();
             let of_brokers = OwnBrokers::start(&text, (args.data.as_deref(), older), &layout, args.seed, &recorder);
             Some(of_brokers.await?)
@@ -102,8 +104,8 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
         console: own.as_ref().map(OwnBrokers::console),
         notice: join(notice, own.as_ref().and_then(|_| layout.notice())),
     };
-    let board = Arc::new(Board::new(trace.clone(), &lines, selection).recorded(recorder.clone()));
-    board.regions.open(&layout, &addresses);
+    let board = Board::new(trace.clone(), &lines, selection).recorded(recorder.clone());
+    let board = Arc::new(board.of_regions(&layout, &addresses, deadline));
     let atlas = Arc::new(Atlas::new(layout.names.clone(), addresses, args.move_every.0, args.seed));
     let (quit, quitting) = watch::channel(false);
     let interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
@@ -187,13 +189,15 @@ fn join(notice: Option<String>, other: Option<&str>) -> Option<String> {
 
 /// The configuration of an own broker: the fences, positions that are never logged, and too small a
 /// cache for the busiest line, so that there are gaps to be told. With several regions each broker
-/// keeps all positions for clients that arrive from another one.
-fn configuration(trace: &Trace, selection: &Selection, regions: usize) -> String {
+/// keeps all positions for clients that arrive from another one. Alarms have a profile of their
+/// own, if they have a `deadline`.
+fn configuration(trace: &Trace, selection: &Selection, regions: usize, deadline: Option<Duration>) -> String {
     let mut text = fence::configuration(&selection.fences);
     if regions > 1 {
         text += &format!("[buffer]\nsubscribe = [\"{}\"]\n", message::all_filter());
     }
     text += &format!("[[topic]]\nfilter = \"{}\"\npersistence = \"volatile\"\n", message::all_filter());
+    text += &deadline.map(alarms::configuration).unwrap_or_default();
     for line in busiest_lines(trace, 1) {
         // Strings of JSON are strings of TOML, too.
         let filter = serde_json::Value::from(message::line_filter(&trace.lines[line as usize]));
@@ -269,4 +273,19 @@ fn print(summary: &Summary, as_json: bool) -> anyhow::Result<()> {
     let text = if as_json { serde_json::to_string_pretty(summary)? } else { summary.text() };
     say(false, &text);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alarms_have_a_topic_profile_where_they_have_a_deadline() {
+        let trace = city::synthesize(1, 2, city::ATLANTIC).expect("a city");
+        let of = |deadline| configuration(&trace, &Selection::default(), 3, deadline);
+        assert!(!of(None).contains("alarm"), "{}", of(None));
+        let text = of(Some(Duration::from_millis(90)));
+        assert!(text.contains(&alarms::configuration(Duration::from_millis(90))), "{text}");
+        assert!(text.find("[[topic]]") < text.find("[[partition]]"), "{text}");
+    }
 }

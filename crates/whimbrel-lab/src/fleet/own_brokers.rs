@@ -1,6 +1,6 @@
 //! The brokers that the run starts itself, one for each region, and the links between them. Now and
-//! then the run kills one of them, as a power cut would, and starts it again; or it cuts a link for
-//! some seconds.
+//! then the run kills one of them, as a power cut would, and starts it again; or a link is cut,
+//! slow or lossy for some seconds.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,23 +13,28 @@ use tempfile::{NamedTempFile, TempDir};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use whimbrel_sim::wan::WanProfile;
+use whimbrel_sim::wan::{Loss, WanProfile};
 
+use super::alarms;
 use super::board::Board;
 use super::crashes::End;
 use super::own_broker::{OwnBroker, Start};
 use super::record::Recorder;
-use super::regions::{Layout, Sites};
+use super::regions::{Layout, LinkTrouble, Sites};
 use crate::relay::Relay;
 
 /// How long a broker stays down after it was killed.
 const DOWN: Duration = Duration::from_millis(500);
 /// How long a link is cut, ms: some cuts end before brokers notice them (2 s), some do not.
 const CUT: std::ops::Range<u64> = 1_000..6_000;
-/// The last of this many disturbances is a cut, where there are links; the others are kills.
-const CUTS: usize = 3;
-/// Events that were sent this long after the start of a cut have met it.
-const MEETS_CUT: Duration = Duration::from_millis(500);
+/// How long a link is slow or lossy, ms: long enough to see more than the change.
+const BAD: std::ops::Range<u64> = 3_000..8_000;
+/// What a lossy link loses in each direction, parts per million.
+const LOSSY: u64 = 300_000;
+/// The last of this many disturbances is a link's, where there are links; the others are kills.
+const OF_LINKS: usize = 2;
+/// Events that were sent this long after a link has gone bad have met it.
+const MEETS: Duration = Duration::from_millis(500);
 /// The time between two checks whether all clients are served again.
 const LOOK: Duration = Duration::from_millis(10);
 /// The time between two checks whether all links are up: each asks a broker for all its metrics.
@@ -45,6 +50,29 @@ const LINKED_LIMIT: Duration = Duration::from_secs(30);
 struct Link {
     ends: (usize, usize),
     relay: Relay,
+    usual: WanProfile,
+    /// The delay while it is slow: nothing that takes it arrives within the deadline of alarms.
+    slow: Duration,
+}
+
+impl Link {
+    /// The link goes bad.
+    fn spoil(&self, trouble: LinkTrouble) {
+        let profile = match trouble {
+            LinkTrouble::Cut => return self.relay.cut(),
+            LinkTrouble::Slow => self.usual.with_delay(self.slow),
+            LinkTrouble::Lossy => WanProfile { loss: Loss::independent(LOSSY), ..self.usual },
+        };
+        self.relay.set_profile(profile, profile);
+    }
+
+    /// The link is as it was.
+    fn mend(&self, trouble: LinkTrouble) {
+        match trouble {
+            LinkTrouble::Cut => self.relay.heal(),
+            LinkTrouble::Slow | LinkTrouble::Lossy => self.relay.set_profile(self.usual, self.usual),
+        }
+    }
 }
 
 /// The thread of the relays: apart, so that a datagram takes its delay however busy the fleet is.
@@ -56,9 +84,9 @@ impl Roads {
         Ok(Roads(Some(roads.context("cannot start a thread for the links between regions")?)))
     }
 
-    /// A path to a broker with a given delay, some jitter and a little loss.
-    async fn lead(&self, broker: &OwnBroker, one_way: Duration, seed: u64) -> Result<Relay> {
-        let (any, profile) = (SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0), WanProfile::SITES.with_delay(one_way));
+    /// A path to a broker with this profile in both directions.
+    async fn lead(&self, broker: &OwnBroker, profile: WanProfile, seed: u64) -> Result<Relay> {
+        let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let roads = self.0.as_ref().context("the links between regions have ended")?;
         let relay = roads.spawn(Relay::start(any, broker.overlay()?, profile, profile, seed)).await;
         relay
@@ -126,10 +154,13 @@ impl OwnBrokers {
             // Each dials those that run already, over the relay that stands for the path.
             let mut peers = Vec::new();
             for (to, broker) in brokers.iter().enumerate() {
-                let relay =
-                    roads.lead(broker, layout.one_way(region, to), seed.wrapping_add(links.len() as u64)).await?;
+                let one_way = layout.one_way(region, to);
+                // With some jitter and a little loss.
+                let usual = WanProfile::SITES.with_delay(one_way);
+                let relay = roads.lead(broker, usual, seed.wrapping_add(links.len() as u64)).await?;
                 peers.push(relay.addr());
-                links.push(Link { ends: (to, region), relay });
+                let slow = one_way + alarms::deadline(layout).unwrap_or_default();
+                links.push(Link { ends: (to, region), relay, usual, slow });
             }
             let is_alone = layout.count() == 1;
             let name = &layout.names[region];
@@ -175,8 +206,8 @@ impl OwnBrokers {
     }
 
     /// Disturbs the brokers, `every` after all were served again on average: kills one and starts
-    /// it again, or cuts a link; or, if `rolls`, ends one after the other and starts it again.
-    /// Returns once the run is `calm` and all brokers and links are up.
+    /// it again, or lets a link go bad for some seconds; or, if `rolls`, ends one after the other
+    /// and starts it again. Returns once the run is `calm` and all brokers and links are up.
     ///
     /// # Errors
     /// When a broker ended by itself, or did not start again.
@@ -206,9 +237,11 @@ impl OwnBrokers {
             if rolls {
                 self.end_and_start(board, (disturbances - 1) % self.brokers.len(), End::Asked).await?;
                 self.await_served(board, board.now(), &mut calm).await?;
-            } else if !self.links.is_empty() && disturbances.is_multiple_of(CUTS) {
-                let (link, span) = (random.usize(..self.links.len()), Duration::from_millis(random.u64(CUT)));
-                self.cut_and_heal(board, link, span).await?;
+            } else if !self.links.is_empty() && disturbances.is_multiple_of(OF_LINKS) {
+                let link = random.usize(..self.links.len());
+                let trouble = LinkTrouble::ALL[random.usize(..LinkTrouble::ALL.len())];
+                let span = random.u64(if trouble == LinkTrouble::Cut { CUT } else { BAD });
+                self.spoil_and_mend(board, (link, trouble), Duration::from_millis(span)).await?;
             } else {
                 let first = usize::from(spares_first && self.brokers.len() > 1);
                 self.end_and_start(board, random.usize(first..self.brokers.len()), End::Killed).await?;
@@ -247,33 +280,33 @@ impl OwnBrokers {
         Ok(())
     }
 
-    /// Cuts a link; waits until events that have met the cut have arrived by another way, and until
-    /// the link is whole again.
-    async fn cut_and_heal(&mut self, board: &Board, link: usize, span: Duration) -> Result<()> {
+    /// Lets a link go bad; waits until events that have met that have arrived, perhaps by another
+    /// way, and until the link is whole again.
+    async fn spoil_and_mend(
+        &mut self,
+        board: &Board,
+        (link, trouble): (usize, LinkTrouble),
+        span: Duration,
+    ) -> Result<()> {
         let (now, whole) = (board.now(), Instant::now() + span);
-        let Link { ends: (one, other), relay } = &self.links[link];
-        let ends = Sites::one(*one).and(Sites::one(*other));
-        board.regions.cut(link, now);
-        match self.brokers.len() {
-            2 => board.disturbances.begin(now, ends),
-            // With a third broker there is another way.
-            _ => board.disturbances.begin_cut(now, ends),
-        }
-        let names = format!("{} and {}", self.brokers[*one].name(), self.brokers[*other].name());
-        board.note(&format!("the link between {names} is cut"));
-        relay.cut();
+        let (one, other) = self.links[link].ends;
+        board.regions.goes_bad(link, trouble, now);
+        excuse(board, trouble, (now, Sites::one(one).and(Sites::one(other))), self.brokers.len());
+        let names = format!("{} and {}", self.brokers[one].name(), self.brokers[other].name());
+        board.note(&format!("the link between {names} is {}", trouble.name()));
+        self.links[link].spoil(trouble);
         let (mut is_served, mut is_whole) = (false, false);
         let limit = whole + SERVED_LIMIT;
         while !(is_served && is_whole) && Instant::now() < limit {
-            if !is_served && board.now() > now + MEETS_CUT && board.is_served(now + MEETS_CUT) {
+            if !is_served && board.now() > now + MEETS && board.is_served(now + MEETS) {
                 is_served = true;
                 board.regions.all_served(board.now());
             }
             if !is_whole && Instant::now() >= whole {
                 is_whole = true;
                 board.note(&format!("the link between {names} is whole again"));
-                self.links[link].relay.heal();
-                board.regions.healed(link);
+                self.links[link].mend(trouble);
+                board.regions.is_mended(link);
             }
             self.look_for_one_that_ended(LOOK).await?;
         }
@@ -343,5 +376,51 @@ impl OwnBrokers {
             broker.stopped().await?;
         }
         Ok(())
+    }
+}
+
+/// Tells the judges what a link's trouble excuses from now on; `ends`: its brokers.
+///
+/// A slow link excuses nothing: its delay is some tenths of a second, far below the seconds for
+/// which a broker waits for a predecessor and after which it takes a link for dead. A lossy link
+/// breaks no promise either, but in the worst case nothing passes until the brokers take it for
+/// dead. Then, as after a cut, a publisher's predecessor at one end could not be asked for at the
+/// other.
+fn excuse(board: &Board, trouble: LinkTrouble, (now, ends): (Duration, Sites), brokers: usize) {
+    match (trouble, brokers) {
+        (LinkTrouble::Slow, _) => {}
+        (LinkTrouble::Cut, 2) => board.disturbances.begin_apart(now, ends),
+        // With a third broker there is another way; a part of what is lost is sent again in time.
+        (LinkTrouble::Cut | LinkTrouble::Lossy, _) => board.disturbances.begin_cut(now, ends),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::city;
+    use crate::fleet::selection::Selection;
+
+    #[test]
+    fn a_bad_link_excuses_no_more_than_what_it_may_do() {
+        let trace = Arc::new(city::synthesize(1, 2, city::ATLANTIC).expect("a city"));
+        let (start, end) = (Duration::ZERO, Duration::from_secs(1));
+        let ends = Sites::one(0).and(Sites::one(1));
+        for (trouble, brokers, [is_going_on, is_hard_to_ask, is_out_of_reach]) in [
+            (LinkTrouble::Slow, 2, [false, false, false]),
+            (LinkTrouble::Slow, 3, [false, false, false]),
+            (LinkTrouble::Lossy, 2, [true, true, false]),
+            (LinkTrouble::Lossy, 3, [true, true, false]),
+            (LinkTrouble::Cut, 3, [true, true, false]),
+            (LinkTrouble::Cut, 2, [true, true, true]),
+        ] {
+            let board = Board::new(trace.clone(), &[], Selection::default());
+            excuse(&board, trouble, (start, ends), brokers);
+            let known = &board.disturbances;
+            assert_eq!(known.is_going_on(), is_going_on, "{trouble:?} of {brokers}");
+            assert_eq!(known.is_hard_to_ask(ends, start, end), is_hard_to_ask, "{trouble:?} of {brokers}");
+            assert_eq!(known.touch(ends, start, end), is_out_of_reach, "{trouble:?} of {brokers}");
+            assert!(!known.was_down(Sites::ALL, start, end), "{trouble:?} of {brokers}: all brokers run");
+        }
     }
 }

@@ -10,6 +10,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Args;
+use super::alarms::AlarmService;
 use super::board::{Board, Phase, Role};
 use super::checker::Interest;
 use super::freight;
@@ -61,9 +62,13 @@ pub async fn run(
             Some(habits) => Some(freight::Open::new(board.clone(), &atlas, habits).await?),
             None => None,
         };
-        anyhow::Ok((publishing.open_vehicles(&mut vehicles).await?, freight))
+        let alarms = match board.alarms.is_open() {
+            true => Some(AlarmService::open(board.clone(), &atlas).await?),
+            false => None,
+        };
+        anyhow::Ok((publishing.open_vehicles(&mut vehicles).await?, freight, alarms))
     };
-    let (ways, mut freight) = tokio::select! {
+    let (ways, mut freight, mut alarms) = tokio::select! {
         opened = connecting => opened?,
         error = ends_by_itself(&mut own) => return Err(error),
         _ = quit.wait_for(|quit| *quit) => anyhow::bail!("ended before everything was connected"),
@@ -85,12 +90,18 @@ pub async fn run(
     if let Some(freight) = &mut freight {
         freight.finish(STALL_LIMIT, LOOK).await;
     }
+    if let Some(alarms) = &mut alarms {
+        alarms.finish(STALL_LIMIT, LOOK).await;
+    }
     drain(&board, &mut vehicles, &stop_publishing).await;
     board.close();
     let summary = Summary::new(&board.trace, titles, board.snapshot(), connections);
     stop_receiving.send_replace(true);
     if let Some(freight) = freight {
         freight.close().await;
+    }
+    if let Some(alarms) = alarms {
+        alarms.close().await;
     }
     // Connections that still hang are closed by dropping them.
     let _closed = timeout(CLOSE_LIMIT, async { while subscribers.join_next().await.is_some() {} }).await;

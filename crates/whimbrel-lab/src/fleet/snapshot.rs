@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::alarms::AlarmSnapshot;
 use super::checker::Tally;
 use super::crashes::Crashes;
 use super::delays::Quantiles;
@@ -129,6 +130,8 @@ pub struct Snapshot {
     pub troubles: Vec<(String, u64)>,
     /// The freight desk, if there is one.
     pub freight: Option<freight::Snapshot>,
+    /// Alarms, if there are any.
+    pub alarms: Option<AlarmSnapshot>,
     /// Kills and restarts of brokers.
     pub crashes: Crashes,
     /// The regions, if there are several.

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::alarms::AlarmSnapshot;
+use super::alarms::judge::{AlarmCounts, InTime};
 use super::board::{LineRow, Published, ROLES, Role, Seats, Snapshot};
 use super::checker::{Promise, Tally};
 use super::crashes::Crashes;
@@ -12,7 +14,7 @@ use super::regions;
 use super::roaming::Roaming;
 use super::selection::{Kind, Watch};
 use super::trace::Trace;
-use super::view::{Titles, clock, grouped, millis};
+use super::view::{Titles, clock, grouped, millis, percent};
 
 /// The columns before the continuation of a count in the row above.
 const INDENT: usize = 14;
@@ -51,6 +53,8 @@ pub struct Summary {
     pub selected: Selected,
     /// The freight desk, if there is one.
     pub freight: Option<freight::Snapshot>,
+    /// Alarms, if there are any.
+    pub alarms: Option<AlarmSnapshot>,
     /// Gaps of durable subscriptions that own brokers have counted since their last start, as far
     /// as they answer. In none of them something may be lost.
     pub durable_gaps: Option<u64>,
@@ -177,9 +181,11 @@ impl Summary {
             faults: reliable.faults(Promise::Reliable)
                 + best_effort.faults(Promise::BestEffort)
                 + end.roaming.faults()
-                + end.freight.as_ref().map_or(0, |freight| freight.total.faults()),
+                + end.freight.as_ref().map_or(0, |freight| freight.total.faults())
+                + end.alarms.map_or(0, |alarms| alarms.counts.faults()),
             roaming: end.roaming,
             freight: end.freight,
+            alarms: end.alarms,
             durable_gaps: None,
             crashes: end.crashes,
             regions: end.regions,
@@ -217,11 +223,16 @@ impl Summary {
             ])
         });
         let orders = orders.map(|list| format!("; orders: {list}")).unwrap_or_default();
+        let alarms = self
+            .alarms
+            .and_then(|AlarmSnapshot { counts, .. }| list(&[(counts.lost, "lost"), (counts.foreign, "not asked for")]));
+        let alarms = alarms.map(|list| format!("; alarms: {list}")).unwrap_or_default();
         let counted = self.durable_gaps.filter(|gaps| *gaps > 0);
         let counted = counted.map(|gaps| format!("; counted by brokers: {gaps} gaps of durable subscriptions"));
         let counted = counted.unwrap_or_default();
-        if !(deliveries.is_empty() && orders.is_empty() && counted.is_empty()) {
-            return Some(format!("the broker broke its promises{deliveries}{orders}{counted}"));
+        let broken = [deliveries, orders, alarms, counted].concat();
+        if !broken.is_empty() {
+            return Some(format!("the broker broke its promises{broken}"));
         }
         (self.reliable.delivered == 0).then(|| "nothing was delivered, so nothing was checked".to_owned())
     }
@@ -254,6 +265,7 @@ impl Summary {
         rows.extend(self.roaming.rows());
         rows.extend(self.selected.rows());
         rows.extend(self.freight.iter().flat_map(freight::Snapshot::rows));
+        rows.extend(self.alarms.iter().map(alarms_row));
         rows.extend(self.crashes.row());
         rows.extend(self.regions.iter().flat_map(regions::Snapshot::rows));
         for (count, what) in [
@@ -394,4 +406,27 @@ fn tally(name: &str, tally: &Tally) -> String {
         }
     }
     text
+}
+
+/// The row of alarms.
+fn alarms_row(alarms: &AlarmSnapshot) -> String {
+    let AlarmCounts { deliveries, lost, unsure, repeated, foreign, .. } = alarms.counts;
+    let InTime { in_time, late, while_down } = deliveries;
+    let (share, positions) = (percent(deliveries.share()), percent(alarms.positions.share()));
+    let arrived = grouped(in_time + late);
+    let mut row = format!(
+        "alarms      {arrived:>12}  {share} within {} ms (positions: {positions}), {late} late, {lost} lost",
+        alarms.deadline_ms
+    );
+    for (count, what) in [
+        (while_down, "while a broker was down"),
+        (repeated, "again"),
+        (foreign, "not asked for"),
+        (unsure, "without an answer and not delivered"),
+    ] {
+        if count > 0 {
+            row += &format!(", {} {what}", grouped(count));
+        }
+    }
+    row
 }

@@ -1,6 +1,7 @@
 //! The live view at the sizes of real terminals, drawn from a run that happens in memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -8,7 +9,7 @@ use whimbrel_lab::fleet::board::{Arrival, Board, Phase, ROLES, Role, Seat};
 use whimbrel_lab::fleet::checker::{How, Interest};
 use whimbrel_lab::fleet::crashes::End;
 use whimbrel_lab::fleet::message::Outgoing;
-use whimbrel_lab::fleet::regions::Layout;
+use whimbrel_lab::fleet::regions::{Layout, LinkTrouble, Sites};
 use whimbrel_lab::fleet::selection::{Content, Kind, Selection, Want, Watch};
 use whimbrel_lab::fleet::summary::Summary;
 use whimbrel_lab::fleet::trace::{LeftOut, Trace};
@@ -269,7 +270,7 @@ fn regions_are_shown_with_what_goes_on_in_them() {
         assert!(large.contains(part), "{part} is missing:\n{large}");
     }
     board.regions.ends(1, End::Killed, board.now());
-    board.regions.cut(2, board.now());
+    board.regions.goes_bad(2, LinkTrouble::Cut, board.now());
     for (width, height) in [(140, 50), (80, 24)] {
         let text = drawn(&board, width, height, None).join("\n");
         assert!(text.contains("frankfurt is down") && text.contains("○"), "{text}");
@@ -278,8 +279,39 @@ fn regions_are_shown_with_what_goes_on_in_them() {
     board.regions.is_up(1);
     board.regions.all_served(board.now());
     assert!(drawn(&board, 140, 50, None).join("\n").contains("frankfurt–stockholm is cut"));
-    board.regions.healed(2);
+    board.regions.is_mended(2);
+    board.regions.goes_bad(0, LinkTrouble::Slow, board.now());
+    for (width, height) in [(140, 50), (80, 24)] {
+        assert!(drawn(&board, width, height, None).join("\n").contains("warsaw–frankfurt is slow"));
+    }
+    assert!(plain(&board).contains("warsaw–frankfurt is slow") && plain(&board).contains("frankfurt–stockholm cut 1"));
+    board.regions.is_mended(0);
+    assert!(drawn(&board, 140, 50, None).join("\n").contains("war–fra 8 ms ≈1"));
     let text = drawn(&board, 140, 50, None).join("\n");
     assert!(text.contains("all served within 0.0") && text.contains("†1") && text.contains("✂1"), "{text}");
     assert!(plain(&board).contains("frankfurt 0 (killed 1, served after 0.0 s)"), "{}", plain(&board));
+}
+
+#[test]
+fn alarms_in_time_are_shown_beside_positions() {
+    let board = flown(|_, _| false);
+    assert!(!drawn(&board, 140, 50, None).join("\n").contains("alarms") && board.snapshot().alarms.is_none());
+    board.alarms.open(Duration::from_millis(70), 3);
+    for late in 0..400 {
+        let delay = Duration::from_millis(if late < 3 { 71 } else { 70 });
+        board.alarms.ordinary(Sites::one(1), 0, delay, Duration::from_secs(9));
+    }
+    for (width, height, line) in
+        [(140, 50, " in 70 ms: alarms –, positions 99.25 % "), (80, 24, "70 ms: alarms – buses 99.25 %")]
+    {
+        let text = drawn(&board, width, height, None).join("\n");
+        assert!(text.contains(line), "{text}");
+    }
+    let status = view::plain::status(&board.snapshot());
+    assert!(status.contains("alarms – within 70 ms (positions 99.25 %) lost 0"), "{status}");
+    board.close();
+    let summary = Summary::new(&board.trace, &titles(&board.trace, None), board.snapshot(), Default::default());
+    let row = "alarms                 0  – within 70 ms (positions: 99.25 %), 0 late, 0 lost";
+    assert!(summary.text().contains(row), "{}", summary.text());
+    assert_eq!((summary.faults, summary.failure()), (0, None));
 }

@@ -220,6 +220,11 @@ impl Checker {
         self.names.learn(vehicle, seq, id);
     }
 
+    /// The regions to whose brokers a message was handed.
+    pub fn sites(&self, vehicle: u32, seq: u64) -> Sites {
+        self.names.sites(vehicle as usize, seq)
+    }
+
     /// Checks again whether messages that have not arrived lie in gaps, as more names may be known.
     pub fn settle(&mut self) {
         self.subscribers.iter_mut().for_each(|subscriber| subscriber.settle(&self.names));

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::snapshot::{Health, LinkRow, PauseRow, RegionRow, Snapshot};
-use super::{Layout, REGIONS_MAX};
+use super::{Layout, LinkTrouble, REGIONS_MAX};
 use crate::fleet::crashes::End;
 use crate::fleet::roles::{ROLES, Role};
 
@@ -126,19 +126,23 @@ impl Census {
         }
     }
 
-    /// A link is about to be cut.
-    pub fn cut(&self, link: usize, now: Duration) {
+    /// A link is about to go bad. How long it takes until all clients are served is measured after
+    /// a cut: in the other cases they are served all the time, if later.
+    pub fn goes_bad(&self, link: usize, trouble: LinkTrouble, now: Duration) {
         let mut state = self.state();
-        state.since = Some(now);
+        if trouble == LinkTrouble::Cut {
+            state.since = Some(now);
+        }
         if let Some(row) = state.links.get_mut(link) {
-            (row.cuts, row.is_cut) = (row.cuts + 1, true);
+            row.trouble = Some(trouble);
+            *row.count_mut(trouble) += 1;
         }
     }
 
     /// A link is whole again.
-    pub fn healed(&self, link: usize) {
+    pub fn is_mended(&self, link: usize) {
         if let Some(row) = self.state().links.get_mut(link) {
-            row.is_cut = false;
+            row.trouble = None;
         }
     }
 
@@ -177,6 +181,8 @@ impl Census {
             is_measured: state.is_measured,
             moves: state.regions.iter().map(|row| row.moves).sum(),
             cuts: state.links.iter().map(|row| row.cuts).sum(),
+            slow: state.links.iter().map(|row| row.slow).sum(),
+            lossy: state.links.iter().map(|row| row.lossy).sum(),
             worst_cut_served: state.cut_served,
             pauses: CLASSES.iter().zip(&state.pauses).map(pause).collect(),
         })
@@ -209,9 +215,15 @@ mod tests {
         assert_eq!(census.snapshot().expect("three").regions[1].health, Health::Down);
         census.is_up(1);
         census.all_served(at(1_900));
-        census.cut(2, at(5_000));
-        census.healed(2);
+        census.goes_bad(2, LinkTrouble::Cut, at(5_000));
+        census.is_mended(2);
         census.all_served(at(7_500));
+        for trouble in [LinkTrouble::Slow, LinkTrouble::Lossy, LinkTrouble::Slow] {
+            census.goes_bad(0, trouble, at(20_000));
+            assert_eq!(census.snapshot().expect("three").links[0].trouble, Some(trouble));
+            census.is_mended(0);
+            census.all_served(at(30_000));
+        }
         let told = census.snapshot().expect("three");
         assert_eq!((told.regions[0].total(), told.regions[1].total(), told.moves, told.cuts), (0, 2, 2, 1));
         let json = serde_json::to_value(&told).expect("JSON");
@@ -223,6 +235,10 @@ mod tests {
             ("/regions/1/published", 1),
             ("/regions/2/delivered", 1),
             ("/worst_cut_served_ms", 2_500),
+            ("/links/2/cuts", 1),
+            ("/links/0/slow", 2),
+            ("/slow", 2),
+            ("/lossy", 1),
             ("/longest_pause_ms/vehicles", 40),
             ("/longest_pause_ms/dispatchers", 400),
         ] {
@@ -230,6 +246,10 @@ mod tests {
         }
         assert_eq!(json["regions"][0]["name"], "warsaw");
         let rows = told.rows().join("\n");
+        assert!(
+            rows.contains("a link was cut 1 time; all served again within 2.50 s, slow 2 times, lossy 1 time"),
+            "{rows}"
+        );
         assert!(rows.contains("killed 1 time") && rows.contains("dispatchers 0.40 s"), "{rows}");
     }
 

@@ -69,6 +69,8 @@ struct Window {
     until: Option<Duration>,
     /// Brokers that could not be reached.
     sites: Sites,
+    /// Brokers among these that did not run.
+    down: Sites,
     /// Brokers that could not reach each other until they had noticed the cut and gone around it.
     ends: Sites,
 }
@@ -92,22 +94,27 @@ impl Disturbances {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These brokers cannot be reached by the others from now on.
+    /// These brokers are down from now on, and cannot be reached by the others.
     pub fn begin(&self, now: Duration, sites: Sites) {
-        self.begin_between(now, sites, Sites::NONE);
+        self.begin_window(Window { from: now, until: None, sites, down: sites, ends: Sites::NONE });
+    }
+
+    /// These brokers run, but cannot reach each other from now on: there is no other way.
+    pub fn begin_apart(&self, now: Duration, sites: Sites) {
+        self.begin_window(Window { from: now, until: None, sites, down: Sites::NONE, ends: Sites::NONE });
     }
 
     /// The link between these brokers is cut from now on, and there is another way around it.
     pub fn begin_cut(&self, now: Duration, ends: Sites) {
-        self.begin_between(now, Sites::NONE, ends);
+        self.begin_window(Window { from: now, until: None, sites: Sites::NONE, down: Sites::NONE, ends });
     }
 
-    fn begin_between(&self, now: Duration, sites: Sites, ends: Sites) {
+    fn begin_window(&self, window: Window) {
         let mut windows = self.windows();
         if windows.len() == WINDOWS {
             windows.pop_front();
         }
-        windows.push_back(Window { from: now, until: None, sites, ends });
+        windows.push_back(window);
     }
 
     /// Ends all present disturbances.
@@ -137,6 +144,13 @@ impl Disturbances {
     /// Whether one of these brokers could not be reached at some moment from `from` to `to`.
     pub fn touch(&self, sites: Sites, from: Duration, to: Duration) -> bool {
         let touches = |window: &Window| window.sites.meets(sites) && window.is_within(from, to);
+        self.windows().iter().any(touches)
+    }
+
+    /// Whether one of these brokers was down at some moment from `from` to `to`: it did not run, or
+    /// had not all its clients and links back.
+    pub fn was_down(&self, sites: Sites, from: Duration, to: Duration) -> bool {
+        let touches = |window: &Window| window.down.meets(sites) && window.is_within(from, to);
         self.windows().iter().any(touches)
     }
 
@@ -177,6 +191,8 @@ mod tests {
         let at = Duration::from_millis;
         disturbances.begin(at(10_000), Sites::one(1));
         assert!(disturbances.is_going_on() && disturbances.touch(Sites::ALL, at(99_000), at(99_000)));
+        assert!(disturbances.was_down(Sites::one(1), at(9_000), at(10_000)));
+        assert!(!disturbances.was_down(Sites::one(2), at(9_000), at(10_000)));
         disturbances.end(at(12_000));
         assert!(!disturbances.is_going_on());
         // Excused: from a second and a quarter before it until the broker is back.
@@ -209,5 +225,13 @@ mod tests {
         assert!(!disturbances.may_have_forgotten(0, Duration::ZERO, second));
         assert!(disturbances.may_overtake((Sites::one(1), Duration::ZERO), Duration::ZERO, second));
         assert!(!disturbances.may_overtake((Sites::one(2), Duration::ZERO), Duration::ZERO, second));
+    }
+
+    #[test]
+    fn brokers_that_cannot_reach_each_other_are_not_down() {
+        let (disturbances, second) = (Disturbances::default(), Duration::from_secs(1));
+        disturbances.begin_apart(Duration::ZERO, Sites::one(0).and(Sites::one(1)));
+        assert!(disturbances.touch(Sites::one(1), Duration::ZERO, second));
+        assert!(!disturbances.was_down(Sites::ALL, Duration::ZERO, second));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{CLASSES, Layout};
+use super::{CLASSES, Layout, LinkTrouble};
 use crate::fleet::view::grouped;
 
 /// The columns before the text about a region.
@@ -63,9 +63,13 @@ pub struct LinkRow {
     pub one_way_ms: f64,
     /// The number of cuts.
     pub cuts: u64,
-    /// Whether the link is cut now.
+    /// How often it was slow.
+    pub slow: u64,
+    /// How often it was lossy.
+    pub lossy: u64,
+    /// What is wrong with it now.
     #[serde(skip)]
-    pub is_cut: bool,
+    pub trouble: Option<LinkTrouble>,
 }
 
 /// The pauses of a class of clients without a connection that they wanted.
@@ -92,6 +96,10 @@ pub struct Snapshot {
     pub moves: u64,
     /// The number of cuts of links.
     pub cuts: u64,
+    /// How often a link was slow.
+    pub slow: u64,
+    /// How often a link was lossy.
+    pub lossy: u64,
     /// The longest time from a cut until all clients were served again, ms.
     #[serde(rename = "worst_cut_served_ms", serialize_with = "as_millis")]
     pub worst_cut_served: Option<Duration>,
@@ -127,7 +135,24 @@ impl LinkRow {
     pub(super) fn new(ends: (usize, usize), layout: &Layout) -> LinkRow {
         let between = [ends.0, ends.1].map(|end| layout.names[end].clone());
         let one_way_ms = layout.one_way(ends.0, ends.1).as_secs_f64() * 1_000.0;
-        LinkRow { ends, between, one_way_ms, cuts: 0, is_cut: false }
+        LinkRow { ends, between, one_way_ms, cuts: 0, slow: 0, lossy: 0, trouble: None }
+    }
+
+    /// How often it had a trouble.
+    pub fn count(&self, trouble: LinkTrouble) -> u64 {
+        match trouble {
+            LinkTrouble::Cut => self.cuts,
+            LinkTrouble::Slow => self.slow,
+            LinkTrouble::Lossy => self.lossy,
+        }
+    }
+
+    pub(super) fn count_mut(&mut self, trouble: LinkTrouble) -> &mut u64 {
+        match trouble {
+            LinkTrouble::Cut => &mut self.cuts,
+            LinkTrouble::Slow => &mut self.slow,
+            LinkTrouble::Lossy => &mut self.lossy,
+        }
     }
 }
 
@@ -144,9 +169,14 @@ impl Snapshot {
         let seconds = |span: Duration| format!("{:.2} s", span.as_secs_f64());
         let times = |count: u64| format!("{count} time{}", if count == 1 { "" } else { "s" });
         let mut first = format!("moves       {:>12}  between {} regions", grouped(self.moves), self.regions.len());
-        if self.cuts > 0 {
-            let served = self.worst_cut_served.map(|span| format!("; all served again within {}", seconds(span)));
-            first += &format!(", a link was cut {}{}", times(self.cuts), served.unwrap_or_default());
+        let served = self.worst_cut_served.map(|span| format!("; all served again within {}", seconds(span)));
+        let troubles = [("cut", self.cuts, served.unwrap_or_default()), ("slow", self.slow, String::new())];
+        let troubles = troubles.into_iter().chain([("lossy", self.lossy, String::new())]);
+        let troubles = troubles.filter(|(_, count, _)| *count > 0);
+        let troubles: Vec<String> =
+            troubles.map(|(what, count, more)| format!("{what} {}{more}", times(count))).collect();
+        if !troubles.is_empty() {
+            first += &format!(", a link was {}", troubles.join(", "));
         }
         let mut rows = vec![first];
         rows.extend(self.regions.iter().map(|region| {

@@ -38,6 +38,11 @@ impl Atlas {
         Atlas { names, addresses, stays, seed }
     }
 
+    /// The regions' names, and the addresses of their brokers.
+    pub fn brokers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.names.iter().map(String::as_str).zip(self.addresses.iter().map(String::as_str))
+    }
+
     /// The regions that these properties of a broker's answer name; `*` stands for all.
     pub fn named<'a>(&self, properties: impl Iterator<Item = &'a (String, String)>) -> Sites {
         let site = |name: &str| match self.names.iter().position(|known| known == name) {

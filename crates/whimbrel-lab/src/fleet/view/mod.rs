@@ -1,5 +1,6 @@
 //! The view of a run: a live screen on a terminal, a status line every few seconds elsewhere.
 
+mod alarms;
 mod freight;
 pub mod plain;
 mod regions;
@@ -61,6 +62,11 @@ pub fn millis(value: f64) -> String {
     }
 }
 
+/// A share in hundredths of a percent as a percentage, or a dash.
+pub fn percent(share: Option<u64>) -> String {
+    share.map_or("–".to_owned(), |share| format!("{}.{:02} %", share / 100, share % 100))
+}
+
 /// Broken promises and messages that seem lost so far.
 pub fn faults(snapshot: &Snapshot) -> u64 {
     let (tally, _, missing) = &snapshot.reliable;
@@ -71,6 +77,7 @@ pub fn faults(snapshot: &Snapshot) -> u64 {
         + best_effort
         + snapshot.roaming.seeming_faults()
         + freight
+        + snapshot.alarms.map_or(0, |alarms| alarms.counts.faults())
 }
 
 #[cfg(test)]
@@ -82,6 +89,7 @@ mod tests {
         assert_eq!(["7", "1,234", "12,345,678"], [7, 1_234, 12_345_678].map(grouped).each_ref().map(|text| &**text));
         assert_eq!(clock(Duration::from_secs(59)), "00:59");
         assert_eq!(clock(Duration::from_secs(3_723)), "1:02:03");
+        assert_eq!([None, Some(10_000), Some(9_905)].map(percent), ["–", "100.00 %", "99.05 %"]);
         assert_eq!([0.416, 12.34, 512.3].map(millis), ["0.42", "12.3", "512"]);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Titles, clock, faults, grouped, millis};
+use super::{Titles, clock, faults, grouped, millis, percent};
 use crate::fleet::board::{self, Phase};
-use crate::fleet::regions::{Health, Snapshot};
+use crate::fleet::regions::{Health, LinkTrouble, Snapshot};
 use crate::fleet::selection::{Kind, Watch};
 
 /// The text before the run.
@@ -70,6 +70,15 @@ pub fn status(snapshot: &board::Snapshot) -> String {
             freight.total.twice,
         ));
     }
+    if let Some(alarms) = &snapshot.alarms {
+        text.push_str(&format!(
+            "  alarms {} within {} ms (positions {}) lost {}",
+            percent(alarms.counts.deliveries.share()),
+            alarms.deadline_ms,
+            percent(alarms.positions.share()),
+            alarms.counts.lost,
+        ));
+    }
     if let Some((what, count)) = snapshot.crashes.ends() {
         text.push_str(&format!("  {what} {count}"));
     }
@@ -100,10 +109,15 @@ fn places(regions: &Snapshot) -> String {
     }
     for link in &regions.links {
         let name = format!("{}–{}", link.between[0], link.between[1]);
-        match (link.is_cut, link.cuts) {
-            (true, _) => parts.push(format!("{name} is cut")),
-            (false, 0) => {}
-            (false, cuts) => parts.push(format!("{name} cut {cuts}")),
+        if let Some(trouble) = link.trouble {
+            parts.push(format!("{name} is {}", trouble.name()));
+            continue;
+        }
+        let counts = LinkTrouble::ALL.map(|trouble| (trouble, link.count(trouble)));
+        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> = counts.map(|(trouble, count)| format!("{} {count}", trouble.name())).collect();
+        if !counts.is_empty() {
+            parts.push(format!("{name} {}", counts.join(" ")));
         }
     }
     parts.join(", ")

@@ -10,7 +10,7 @@ use super::grouped;
 use super::roaming::{LOW, WIDE};
 use super::screen::block;
 use crate::fleet::board;
-use crate::fleet::regions::{Class, Health, LinkRow, RegionRow, Snapshot};
+use crate::fleet::regions::{Class, Health, LinkRow, LinkTrouble, RegionRow, Snapshot};
 use crate::fleet::roles::Role;
 
 /// The room for names of regions.
@@ -54,13 +54,21 @@ pub fn show(frame: &mut Frame<'_>, area: Rect, snapshot: &board::Snapshot) {
 fn health(regions: &Snapshot) -> Span<'static> {
     let is_down = regions.regions.iter().find(|region| region.health != Health::Serves);
     let worst = regions.regions.iter().filter_map(|region| region.worst_served).chain(regions.worst_cut_served).max();
-    match (is_down, regions.links.iter().find(|link| link.is_cut), worst) {
+    match (is_down, trouble(&regions.links), worst) {
         (Some(region), ..) if region.health == Health::Down => format!(" {} is down ", region.name).red().bold(),
         (Some(region), ..) => format!(" {} returns ", region.name).yellow().bold(),
-        (None, Some(link), _) => format!(" {}–{} is cut ", link.between[0], link.between[1]).red().bold(),
+        (None, Some((link, trouble)), _) => {
+            let text = format!(" {}–{} is {} ", link.between[0], link.between[1], trouble.name());
+            if trouble == LinkTrouble::Cut { text.red().bold() } else { text.yellow().bold() }
+        }
         (None, None, Some(worst)) => format!(" all served within {:.2} s ", worst.as_secs_f64()).green(),
         (None, None, None) => "".into(),
     }
+}
+
+/// The link that has a trouble now.
+fn trouble(links: &[LinkRow]) -> Option<(&LinkRow, LinkTrouble)> {
+    links.iter().find_map(|link| Some((link, link.trouble?)))
 }
 
 fn mark(region: &RegionRow) -> Span<'static> {
@@ -94,10 +102,15 @@ fn row(region: &RegionRow, is_wide: bool) -> Line<'static> {
 fn links(links: &[LinkRow]) -> Line<'static> {
     let short = |name: &str| name.chars().take(SHORT).collect::<String>();
     let link = |link: &LinkRow| {
-        let text = format!("{}–{} {:.0} ms", short(&link.between[0]), short(&link.between[1]), link.one_way_ms);
-        let cuts = if link.cuts > 0 { format!(" ✂{}", link.cuts) } else { String::new() };
-        let text = format!("{text}{cuts}  ");
-        if link.is_cut { text.red().bold() } else { text.dim() }
+        let state = link.trouble.map_or(format!("{:.0} ms", link.one_way_ms), |trouble| trouble.name().to_owned());
+        let text = format!("{}–{} {state}", short(&link.between[0]), short(&link.between[1]));
+        let count = |mark: &str, count: u64| if count > 0 { format!(" {mark}{count}") } else { String::new() };
+        let text = format!("{text}{}{}  ", count("✂", link.cuts), count("≈", link.slow + link.lossy));
+        match link.trouble {
+            Some(LinkTrouble::Cut) => text.red().bold(),
+            Some(LinkTrouble::Slow | LinkTrouble::Lossy) => text.yellow().bold(),
+            None => text.dim(),
+        }
     };
     links.iter().map(link).collect()
 }

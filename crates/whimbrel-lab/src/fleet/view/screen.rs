@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::canvas::{Canvas, Line as Stroke, Points};
 use ratatui::widgets::{Block, BorderType, Paragraph, Row, Sparkline, Table, Wrap};
 
-use super::{Titles, clock, faults, freight, grouped, millis, regions, roaming};
+use super::{Titles, alarms, clock, faults, freight, grouped, millis, regions, roaming};
 use crate::fleet::board::{Phase, ROLES, Role, Seats, Second, Sighting, Snapshot};
 use crate::fleet::fence::Fence;
 use crate::fleet::geo::Place;
@@ -233,7 +233,7 @@ pub(super) fn block(title: String) -> Block<'static> {
 }
 
 fn show_traffic(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
-    let block = block(" Traffic ".to_owned());
+    let block = block(" Traffic ".to_owned()).title_bottom(alarms::line(snapshot, area.width).right_aligned());
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let rows: [Rect; 4] = Layout::vertical([Constraint::Length(1); 4]).areas(inner);
