@@ -224,8 +224,8 @@ impl ExpectedEvents {
         None
     }
 
-    /// The subscriptions with notices whose clients are connected; whether each may want events with
-    /// a deadline.
+    /// The subscriptions with notices whose clients are connected, and whether each may want events
+    /// with a deadline.
     pub(crate) fn listeners(&self) -> Vec<(u32, bool)> {
         self.listeners.iter().map(|(cursor, has_deadline)| (*cursor, *has_deadline)).collect()
     }

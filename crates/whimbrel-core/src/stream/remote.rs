@@ -295,7 +295,7 @@ impl Broker {
             return;
         };
         let deadline = remote.deadline.or_else(|| self.router.profiles().least_of_all());
-        for (by, id, event) in remote.awaited_upto((before, known.tick), then, deadline) {
+        for (by, id, event) in remote.awaited_upto(known.tick, before, then, deadline) {
             self.expected.await_event(by, id, event.cloned());
         }
     }

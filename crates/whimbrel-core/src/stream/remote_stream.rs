@@ -68,7 +68,8 @@ impl RemoteStream {
     /// `deadline` if none has come.
     pub(super) fn awaited_upto(
         &self,
-        (before, upto): (Option<Tick>, Tick),
+        upto: Tick,
+        before: Option<Tick>,
         then: Time,
         deadline: Option<Duration>,
     ) -> impl Iterator<Item = (Time, EventId, Option<&Event>)> {
