@@ -272,3 +272,30 @@ fn a_datagram_that_is_no_event_is_counted_and_ends_nothing() {
     net.advance(SECOND);
     assert_eq!(net.payloads(1, 1), ["one"]);
 }
+
+#[test]
+fn an_event_on_a_stream_is_not_lost_as_a_datagram_of_another_topic_overtakes_it() {
+    let mut net = world(2);
+    let of =
+        |filter: &str, transport| RankedProfile { rank: 0, profile: Profile { transport, ..alarm(0, filter).profile } };
+    net.input(0, make(&of("alarm/fast", TopicTransport::Datagram)));
+    net.input(0, make(&of("alarm/sure", TopicTransport::Stream)));
+    net.advance(SECOND);
+    // What is on a stream takes longer.
+    let held = Rc::new(RefCell::new(Vec::new()));
+    let holds = Rc::clone(&held);
+    net.drops = Box::new(move |from, channel, bytes| {
+        let is_held = from == 0 && channel == whimbrel_core::Channel::BestEffort;
+        holds.borrow_mut().extend(is_held.then(|| bytes.to_vec()));
+        is_held
+    });
+    net.publish(0, 1, "alarm/sure", "first", Qos::AtMostOnce);
+    net.publish(0, 1, "alarm/fast", "second", Qos::AtMostOnce);
+    net.advance(Duration::from_millis(5));
+    let (_, link) = net.ends(0)[1];
+    for bytes in held.take() {
+        let (channel, bytes) = (whimbrel_core::Channel::BestEffort, &bytes);
+        net.input(1, Input::Peer(whimbrel_core::PeerInput::Bytes { link, channel, bytes }));
+    }
+    assert_eq!(net.payloads(1, 1), ["second", "first"]);
+}

@@ -202,3 +202,58 @@ fn a_deadline_that_no_path_meets_is_told_in_the_answer() {
         }
     }
 }
+
+#[test]
+fn a_profile_that_never_counts_expects_nothing() {
+    let mut net = world(MS);
+    let made = |rank: u32, filter: &str, period: Duration| RankedProfile {
+        rank,
+        profile: Profile { filter: filter.into(), period: Some(period), ..Profile::default() },
+    };
+    for (filter, made) in [("fast/#", made(1, "fast/#", SECOND * 3)), ("fast/+", made(2, "fast/+", SECOND))] {
+        net.input(0, Input::ChangeProfile { filter, made: Some(&made) });
+    }
+    net.advance(SECOND);
+    begin(&mut net, told_of("fast/1", None));
+    for _ in 0..6 {
+        net.publish(0, 1, "fast/1", "one", Qos::AtLeastOnce);
+        net.advance(SECOND);
+    }
+    assert_eq!(story(&mut net), ["one"; 6], "the period of the first profile counts alone");
+    net.advance(SECOND * 3);
+    assert_eq!(story(&mut net), ["stalled fast/1"]);
+}
+
+#[test]
+fn what_was_told_is_not_told_again_as_another_profile_changes() {
+    let mut net = world(MS);
+    begin(&mut net, told_of("alarm/#", None));
+    net.advance(SECOND);
+    assert_eq!(story(&mut net), ["stalled alarm/#"]);
+    let other = RankedProfile { rank: 9, profile: Profile { filter: "other".into(), ..Profile::default() } };
+    net.input(0, Input::ChangeProfile { filter: "other", made: Some(&other) });
+    net.advance(SECOND * 3);
+    assert_eq!(story(&mut net), [""; 0]);
+}
+
+#[test]
+fn events_that_were_passed_are_awaited_no_longer() {
+    let mut net = world(MS);
+    net.replace(1, Duration::ZERO);
+    net.join(0, 1, MS);
+    net.advance(SECOND * 3);
+    net.attach(1, 1, "s");
+    net.attach(1, 2, "p");
+    begin(
+        &mut net,
+        Filter {
+            spec: SubscriptionSpec { durability: Durability::Durable, ..told_of("alarm/#", None).spec },
+            ..told_of("alarm/#", None)
+        },
+    );
+    // More than are awaited at once, all within one deadline.
+    for _ in 0..1_200 {
+        net.publish(1, 2, "alarm/1", "one", Qos::AtLeastOnce);
+    }
+    assert_eq!(net.nodes[1].core.stats().overdue_untold, 0);
+}
