@@ -272,10 +272,11 @@ fn error_ms(fates: &[ToldEvent]) -> f64 {
 /// How long after its deadline, or after it was known to exist if that was later, a subscriber was
 /// told of each event that had not been delivered by then, milliseconds.
 fn told_after_ms(fates: &[ToldEvent]) -> Vec<f64> {
-    let mut known = Time::MAX;
     let mut told = Vec::new();
-    for fate in fates.iter().rev() {
-        known = known.min(fate.here.unwrap_or(Time::MAX));
+    // An event's frame names the one before it, and no other.
+    for pair in fates.windows(2) {
+        let (fate, next) = (pair[0], pair[1]);
+        let known = [fate.here, next.here].into_iter().flatten().min().unwrap_or(Time::MAX);
         let due = known.max(fate.published + DEADLINE);
         let (delivered, _) = fate.delivered.expect("events are reliable");
         if delivered > due {
