@@ -17,8 +17,7 @@ use crate::api::Output;
 use crate::content::Content;
 use crate::overlay::{Due, Overlay, is_local};
 use crate::route::{IndexSpot, Router};
-use crate::stream::{Sources, Streams};
-use crate::topic::TopicTransport;
+use crate::stream::{Sources, StreamKind, Streams};
 
 /// Another broker with an interest in the own streams.
 #[derive(Debug)]
@@ -217,7 +216,6 @@ impl Overlay {
         now: Time,
         event: &AcceptedEvent<'_>,
         retain: bool,
-        transport: TopicTransport,
         wanted: &mut Vec<u32>,
         out: &mut dyn Output,
     ) {
@@ -235,8 +233,7 @@ impl Overlay {
             let repairers = Repairers::NONE;
             let is_watched = event.id.pubend.class() == StreamClass::Deadline;
             let deadline_ms = event.event.deadline_ms.filter(|_| is_watched);
-            let is_best_effort = event.id.pubend.reliability() == Reliability::BestEffort;
-            let by_datagram = transport == TopicTransport::Datagram && is_best_effort && deadline_ms.is_some();
+            let by_datagram = deadline_ms.is_some() && StreamKind::goes_by_datagrams(event.id.pubend);
             let (id, event) = (event.id, &*bytes);
             let sending = Sending { id, age_us, deadline_ms, answer: false, retain, repairers, by_datagram, event };
             self.net.send_own(now, &sending, &dests, out);

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HOST_RELIABLE_MAX, KIND_PUBENDS_MAX, Reliability, Time};
+use whimbrel_event::{HOST_RELIABLE_MAX, KIND_PUBENDS_MAX, PubendId, Reliability, Time};
 
 use crate::topic::{Persistence, TopicSettings, TopicTransport};
 
@@ -21,6 +21,12 @@ pub enum StreamKind {
     /// on a QUIC stream, and an event that is overtaken in its stream is not delivered.
     DeadlineDatagram,
 }
+
+/// The number of streams of two kinds that share those of one class and reliability.
+const HALF: u8 = KIND_PUBENDS_MAX / 2;
+
+/// The index of the first stream whose events go by datagrams; those are the last of a host.
+const DATAGRAMS_FROM: u8 = HOST_RELIABLE_MAX + KIND_PUBENDS_MAX + HALF;
 
 impl StreamKind {
     /// The kinds of reliable events.
@@ -41,12 +47,16 @@ impl StreamKind {
         }
     }
 
+    /// Whether the events of a stream go by datagrams.
+    pub(super) fn goes_by_datagrams(pubend: PubendId) -> bool {
+        pubend.index() >= DATAGRAMS_FROM
+    }
+
     /// The index of the stream of this kind to which a publisher with a binding is bound. Half of
     /// the reliable streams of the deadline class are for volatile topics, and half of the others
     /// for topics that go by datagrams.
     #[inline]
     pub(super) fn index(self, binding: u8) -> u8 {
-        const HALF: u8 = KIND_PUBENDS_MAX / 2;
         let place = binding % KIND_PUBENDS_MAX;
         match self {
             StreamKind::Ordinary(Reliability::Reliable) => place,
@@ -54,7 +64,7 @@ impl StreamKind {
             StreamKind::Deadline(Reliability::Reliable) => HOST_RELIABLE_MAX + place % HALF,
             StreamKind::DeadlineVolatile => HOST_RELIABLE_MAX + HALF + place % HALF,
             StreamKind::Deadline(Reliability::BestEffort) => HOST_RELIABLE_MAX + KIND_PUBENDS_MAX + place % HALF,
-            StreamKind::DeadlineDatagram => HOST_RELIABLE_MAX + KIND_PUBENDS_MAX + HALF + place % HALF,
+            StreamKind::DeadlineDatagram => DATAGRAMS_FROM + place % HALF,
         }
     }
 }

@@ -286,7 +286,8 @@ impl Broker {
     }
 
     /// Awaits the events of another broker's stream that are known by now not to have been passed:
-    /// the one at a tick, which was there at `then`, and the one that it was told to follow.
+    /// the one at a tick, which was there at `then`, and the one that it was told to follow. Both
+    /// have the deadline of the stream's last event, or the least of all if none has come.
     fn await_upto(&mut self, known: EventId, before: Option<Tick>, then: Time) {
         if !self.expected.is_listened_to() {
             return;
@@ -294,7 +295,7 @@ impl Broker {
         let Some(remote) = self.streams.remote(known.pubend).filter(|remote| remote.passed < known.tick) else {
             return;
         };
-        let deadline = remote.deadline.or_else(|| self.router.profiles().least_of_all());
+        let Some(deadline) = remote.deadline.or_else(|| self.router.profiles().least_of_all()) else { return };
         for (by, id, event) in remote.awaited_upto(known.tick, before, then, deadline) {
             self.expected.await_event(by, id, event.cloned());
         }

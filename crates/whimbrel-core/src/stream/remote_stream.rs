@@ -64,24 +64,23 @@ impl RemoteStream {
 
     /// The event at tick `upto`, which was there at `then` by this broker's clock, and the one at
     /// `before`, which it was told to follow, as far as they are not passed: with their deadlines,
-    /// and the content of the first. Both have the deadline of the stream's last event, or
-    /// `deadline` if none has come.
+    /// and the content of the first.
     pub(super) fn awaited_upto(
         &self,
         upto: Tick,
         before: Option<Tick>,
         then: Time,
-        deadline: Option<Duration>,
+        deadline: Duration,
     ) -> impl Iterator<Item = (Time, EventId, Option<&Event>)> {
         let id = |tick| EventId { pubend: self.pubend, tick };
-        let by = self.deadline.or(deadline).filter(|_| self.passed < upto).map(|deadline| then + deadline);
         let known = self.knowledge.event(upto).map(move |event| (event.id(), Some(event)));
-        let is_missing = |tick: &Tick| *tick > self.passed && self.knowledge.at(*tick) == TickState::Unknown;
+        let is_between = |tick: Tick| self.passed < tick && tick < upto;
+        let is_missing = |tick: &Tick| is_between(*tick) && self.knowledge.at(*tick) == TickState::Unknown;
         let missing = before.filter(is_missing).map(|tick| (id(tick), None));
         let both = known.into_iter().chain(missing);
-        both.filter_map(move |(of, event)| {
+        both.map(move |(of, event)| {
             let earlier = Duration::from_nanos(upto.0 - of.tick.0);
-            Some((by?.before(earlier), of, event))
+            ((then + deadline).before(earlier), of, event)
         })
     }
 

@@ -216,7 +216,16 @@ fn best_effort_has_streams_of_the_class_too_and_a_profile_may_say_which_guarante
     assert_eq!(indices, [("1".into(), 3), ("2".into(), 2), ("3".into(), 3)]);
 }
 
-/// The payloads' lengths of the events that the first two brokers send, each with its channel.
+/// Alarms that are fast go by datagrams, those that are sure on a stream.
+fn make_transports(net: &mut Net) {
+    for (filter, transport) in [("alarm/fast", TopicTransport::Datagram), ("alarm/sure", TopicTransport::Stream)] {
+        let profile = Profile { transport, ..alarm(0, filter).profile };
+        net.input(0, make(&RankedProfile { rank: 0, profile }));
+    }
+    net.advance(SECOND);
+}
+
+/// The channels of the events that each broker sends.
 fn channels_of(net: &mut Net) -> Rc<RefCell<Vec<(usize, whimbrel_core::Channel)>>> {
     let sent = Rc::new(RefCell::new(Vec::new()));
     let seen = Rc::clone(&sent);
@@ -234,11 +243,7 @@ fn channels_of(net: &mut Net) -> Rc<RefCell<Vec<(usize, whimbrel_core::Channel)>
 fn best_effort_goes_by_datagrams_where_the_profile_says_so_and_an_event_fits_one() {
     use whimbrel_core::Channel::{BestEffort, Datagram, Urgent};
     let mut net = world(3);
-    let of =
-        |filter: &str, transport| RankedProfile { rank: 0, profile: Profile { transport, ..alarm(0, filter).profile } };
-    net.input(0, make(&of("alarm/fast", TopicTransport::Datagram)));
-    net.input(0, make(&of("alarm/sure", TopicTransport::Stream)));
-    net.advance(SECOND);
+    make_transports(&mut net);
     let sent = channels_of(&mut net);
     let large = "x".repeat(1_200);
     for (topic, payload, qos, channel) in [
@@ -276,11 +281,7 @@ fn a_datagram_that_is_no_event_is_counted_and_ends_nothing() {
 #[test]
 fn an_event_on_a_stream_is_not_lost_as_a_datagram_of_another_topic_overtakes_it() {
     let mut net = world(2);
-    let of =
-        |filter: &str, transport| RankedProfile { rank: 0, profile: Profile { transport, ..alarm(0, filter).profile } };
-    net.input(0, make(&of("alarm/fast", TopicTransport::Datagram)));
-    net.input(0, make(&of("alarm/sure", TopicTransport::Stream)));
-    net.advance(SECOND);
+    make_transports(&mut net);
     // What is on a stream takes longer.
     let held = Rc::new(RefCell::new(Vec::new()));
     let holds = Rc::clone(&held);

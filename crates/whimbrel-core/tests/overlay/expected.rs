@@ -30,6 +30,25 @@ fn world(delay: Duration) -> Net {
     net
 }
 
+/// As [`world`], but the second broker has a log and a publisher, and the client a durable
+/// subscription to alarms.
+fn logged_world() -> Net {
+    let mut net = world(MS);
+    net.replace(1, Duration::ZERO);
+    net.join(0, 1, MS);
+    net.advance(SECOND * 3);
+    net.attach(1, 1, "s");
+    net.attach(1, 2, "p");
+    begin(
+        &mut net,
+        Filter {
+            spec: SubscriptionSpec { durability: Durability::Durable, ..told_of("alarm/#", None).spec },
+            ..told_of("alarm/#", None)
+        },
+    );
+    net
+}
+
 /// Subscribes, and waits until events come.
 fn begin(net: &mut Net, filter: Filter<'_>) {
     net.subscribe(1, 1, filter);
@@ -129,19 +148,7 @@ fn what_comes_in_time_is_not_told() {
 
 #[test]
 fn an_event_that_waits_for_the_disk_is_overdue_at_its_own_broker() {
-    let mut net = world(MS);
-    net.replace(1, Duration::ZERO);
-    net.join(0, 1, MS);
-    net.advance(SECOND * 3);
-    net.attach(1, 1, "s");
-    net.attach(1, 2, "p");
-    begin(
-        &mut net,
-        Filter {
-            spec: SubscriptionSpec { durability: Durability::Durable, ..told_of("alarm/#", None).spec },
-            ..told_of("alarm/#", None)
-        },
-    );
+    let mut net = logged_world();
     net.nodes[1].stalls_until = net.now.after(MS * 200);
     net.publish(1, 2, "alarm/1", "one", Qos::AtLeastOnce);
     net.advance(MS * 52);
@@ -238,19 +245,7 @@ fn what_was_told_is_not_told_again_as_another_profile_changes() {
 
 #[test]
 fn events_that_were_passed_are_awaited_no_longer() {
-    let mut net = world(MS);
-    net.replace(1, Duration::ZERO);
-    net.join(0, 1, MS);
-    net.advance(SECOND * 3);
-    net.attach(1, 1, "s");
-    net.attach(1, 2, "p");
-    begin(
-        &mut net,
-        Filter {
-            spec: SubscriptionSpec { durability: Durability::Durable, ..told_of("alarm/#", None).spec },
-            ..told_of("alarm/#", None)
-        },
-    );
+    let mut net = logged_world();
     // More than are awaited at once, all within one deadline.
     for _ in 0..1_200 {
         net.publish(1, 2, "alarm/1", "one", Qos::AtLeastOnce);

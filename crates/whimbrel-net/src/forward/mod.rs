@@ -39,7 +39,7 @@ pub const EVENT_BYTES_MAX: usize = whimbrel_wire::FRAME_BYTES_MAX - HEADER_BYTES
 /// that QUIC has, holds them with their headers.
 const DATAGRAM_EVENT_MAX: usize = 1_000;
 
-/// With so many bytes of datagrams unsent events go on a stream: QUIC sends datagrams before all
+/// Unsent bytes of datagrams from which on events go on a stream: QUIC sends datagrams before all
 /// streams, and has room for few.
 const DATAGRAMS_UNSENT_MAX: usize = 16 << 10;
 

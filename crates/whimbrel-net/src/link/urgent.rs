@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(all(&mut queue, at(21)), [(8, 2), (9, 2)]);
     }
 
-    /// At most so many of these can begin within their two moments, in milliseconds, if one begins
+    /// The most of these that can begin within their two moments, in milliseconds, if one begins
     /// in each: always the one whose last moment is next, of those that have come (Glover 1967).
     fn most_in_time(jobs: &[(u64, u64)], is_taken: impl Fn(u64) -> bool) -> usize {
         let (mut waiting, mut next, mut done) = (BTreeSet::new(), 0, 0);

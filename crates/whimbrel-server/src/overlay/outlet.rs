@@ -81,7 +81,7 @@ impl Outlet {
         (self.buffer, self.written, self.told) = (Vec::new(), 0, 0);
     }
 
-    /// Gives the stream what it takes, at most so many bytes. Returns their number.
+    /// Gives the stream what it takes, at most `most` bytes. Returns the number of bytes.
     ///
     /// # Errors
     /// The link has ended, or the other end allows no stream for this channel.

@@ -108,8 +108,8 @@ impl Outbound {
     }
 }
 
-/// Gives QUIC reliable events and those of best effort, at most so many bytes. Returns their
-/// number.
+/// Gives QUIC reliable events and those of best effort, at most `most` bytes. Returns the number of
+/// bytes.
 fn flush_events(
     [reliable, best_effort]: &mut [Outlet; 2],
     share: &mut Share,

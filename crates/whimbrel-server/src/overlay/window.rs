@@ -238,7 +238,7 @@ impl Measured {
 impl Controller for Measured {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.inner.on_sent(now, bytes, last_packet_number);
-        // Packets that only acknowledge are told of too, and are in flight for nobody.
+        // Packets that only acknowledge are reported too, and are never in flight.
         let moved = bytes.min(self.gauge.given.load(Ordering::Relaxed));
         self.gauge.in_flight.fetch_add(moved, Ordering::Relaxed);
         less(&self.gauge.given, moved);
