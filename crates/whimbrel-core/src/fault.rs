@@ -231,4 +231,6 @@ pub enum Mutant {
     UnsyncedBelieved,
     /// A replica keeps the first copy of a session.
     CopyStale,
+    /// Events with a deadline go to the streams of those without one.
+    DeadlineInOrdinaryStream,
 }

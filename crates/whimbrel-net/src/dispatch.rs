@@ -77,6 +77,13 @@ impl Net {
                 }
                 None => Source::Nothing,
             },
+            PeerInput::Packets { link, sent, lost } => {
+                if let Some(peer) = self.peers.get_mut(link) {
+                    peer.watch.record_packets(now, sent, lost);
+                }
+                self.follow_condition(now, link, out);
+                Source::Nothing
+            }
             PeerInput::Closed { link } => {
                 self.remove_link(now, link);
                 Source::Nothing

@@ -82,6 +82,8 @@ pub enum NetMutant {
     NoHysteresis,
     /// Only what has arrived late makes a link bad, not what has not arrived.
     MissingReportsAreGood,
+    /// A direction on which frames are lost is good as long as reports of it arrive.
+    LossBelievedGood,
     /// Brokers are told of a link that has changed by link states only.
     FlashNotFlooded,
     /// The whole margin of an event may be used on one link.

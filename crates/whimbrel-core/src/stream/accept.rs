@@ -15,7 +15,7 @@ use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Recipient, S
 use crate::stream::StreamKind;
 use crate::stream::holding::{hold_back, hold_if_ahead};
 use crate::stream::predecessors::events_before;
-use crate::topic::Persistence;
+use crate::topic::{Persistence, TopicSettings};
 
 /// What becomes of an accepted event.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +55,14 @@ pub(crate) struct Incoming<'a> {
     pub(crate) number: Option<u64>,
 }
 
+/// The kind of streams to which an event of a topic with these settings goes.
+fn kind_of(broker: &Broker, now: Time, settings: &TopicSettings, reliability: Reliability) -> StreamKind {
+    if fault!(broker, DeadlineInOrdinaryStream) {
+        return reliability.into();
+    }
+    broker.streams.deadlines.kind_of(now, settings, reliability)
+}
+
 impl Broker {
     pub(crate) fn publish(&mut self, now: Time, publish: &Publish<'_>, out: &mut dyn Output) {
         let Publish { link, tag, retain, number, event } = *publish;
@@ -66,7 +74,7 @@ impl Broker {
         let event = applied.as_ref().unwrap_or(event);
         let publish = &Publish { event, ..*publish };
         let (qos, from) = (event.qos, self.sessions.of(link));
-        let kind = self.streams.deadlines.kind_of(now, &settings, event.reliability);
+        let kind = kind_of(self, now, &settings, event.reliability);
         let excess = settings.rate.map_or(Duration::ZERO, |rate| self.rates.count(now, event, rate));
         let in_line = self.sessions.get(from).in_line();
         let stats = &mut self.sessions.stats;
@@ -196,7 +204,7 @@ impl Broker {
         let settings = self.router.settings_of(view.topic);
         let event = settings.apply(now, &EventRef { expires, publisher: session.publisher, headers, ..view });
         let (binding, from) = (session.binding, EventOrigin::Will(index));
-        let kind = self.streams.deadlines.kind_of(now, &settings, event.reliability);
+        let kind = kind_of(self, now, &settings, event.reliability);
         let incoming = Incoming { event: &event, binding, kind, answer: None, from, number: None };
         match self.accept(now, &incoming, out) {
             Ok(_) => self.sessions.stats.wills_published += 1,

@@ -1,6 +1,6 @@
 //! Topics with a deadline: profiles that all brokers have, and streams of their own.
 
-use whimbrel_core::{Persistence, Profile, RankedProfile, TopicTransport};
+use whimbrel_core::{Broker, Persistence, Profile, RankedProfile, TopicTransport};
 use whimbrel_event::{EventId, HostId, StreamClass, Tick};
 use whimbrel_wire::{LinkStateFrame, Protocol};
 
@@ -139,21 +139,34 @@ fn count_frames(net: &mut Net) -> Rc<RefCell<[u32; 3]>> {
     count
 }
 
-#[test]
-fn events_with_a_deadline_watch_the_links_and_no_others_do() {
+/// The frames (see [`count_frames`]) that an event without a deadline and one with it cost.
+fn watching_frames(change: impl Fn(&mut Broker)) -> [[u32; 3]; 2] {
     let mut net = world(2);
+    change(&mut net.nodes[0].core);
     net.input(0, make(&alarm(0, "alarm/#")));
     net.subscribe(1, 1, plain("other", Qos::AtLeastOnce));
     net.advance(SECOND * 11);
     let count = count_frames(&mut net);
     net.publish(0, 1, "other", "one", Qos::AtLeastOnce);
     net.advance(SECOND);
-    assert_eq!(*count.borrow(), [1, 0, 0]);
+    let without = count.take();
     net.publish(0, 1, "alarm/1", "two", Qos::AtLeastOnce);
     net.advance(SECOND);
-    let [plain, stamped, reports] = *count.borrow();
-    assert_eq!((plain, stamped), (1, 1));
+    [without, count.take()]
+}
+
+#[test]
+fn events_with_a_deadline_watch_the_links_and_no_others_do() {
+    let [without, [plain, stamped, reports]] = watching_frames(|_| {});
+    assert_eq!((without, plain, stamped), ([1, 0, 0], 0, 1));
     assert!((2..=17).contains(&reports), "{reports} reports");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn events_with_a_deadline_in_ordinary_streams_are_noticed() {
+    let [_, frames] = watching_frames(|core| core.build_in(whimbrel_core::Mutant::DeadlineInOrdinaryStream));
+    assert_eq!(frames, [1, 0, 0]);
 }
 
 #[test]

@@ -76,6 +76,16 @@ pub enum PeerInput<'a> {
         /// The number of bytes that are still unsent.
         unsent: usize,
     },
+    /// What the connection counts of its packets, once some time has passed with losses or many
+    /// packets.
+    Packets {
+        /// The link.
+        link: PeerLink,
+        /// Packets that were sent since the last report.
+        sent: u32,
+        /// Packets of which it was found since then that they were lost.
+        lost: u32,
+    },
     /// The connection is closed. Not reported for a connection that the network layer has hung up.
     Closed {
         /// The link.

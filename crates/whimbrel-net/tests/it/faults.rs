@@ -55,6 +55,24 @@ fn a_direction_that_is_believed_good_or_not_told_of_is_noticed() {
     assert!(!is_known_in_time(|net| net.build_in(NetMutant::FlashNotFlooded)));
 }
 
+/// Whether node 3 knows of a direction whose connection loses a tenth of its packets, and on which
+/// all events and reports arrive.
+fn is_known_to_be_lossy(change: fn(&mut Net)) -> bool {
+    let mut world = Watched::new(change, Routing::Reactive);
+    world.flow(&[0], SECOND);
+    for _ in 0..4 {
+        world.flow(&[0], MILLI * 500);
+        world.fabric.packets(0, 0, 60, 6);
+    }
+    world.known(3, 0, 1).is_some_and(|(_, loss)| loss == 100)
+}
+
+#[test]
+fn a_direction_that_is_believed_good_while_it_loses_packets_is_noticed() {
+    assert!(is_known_to_be_lossy(|_| {}));
+    assert!(!is_known_to_be_lossy(|net| net.build_in(NetMutant::LossBelievedGood)));
+}
+
 /// By how much ages are off the truth after ten minutes, and when a link becomes slow.
 fn ages_off_us(change: fn(&mut Net)) -> u64 {
     let mut world = Watched::new(change, Routing::Direct);

@@ -180,6 +180,33 @@ fn a_direction_that_becomes_silent_is_known_to_all_and_passed_round() {
 }
 
 #[test]
+fn packets_that_the_connection_has_lost_are_a_second_witness_while_events_flow() {
+    let mut world = Watched::good();
+    world.flow(&[0], SECOND);
+    // What it counts once may be of a hole that is over.
+    world.fabric.packets(0, 0, 100, 80);
+    assert_eq!(world.condition(0, 1), LinkCondition::Good);
+    world.flow(&[0], MILLI * 500);
+    world.fabric.packets(0, 0, 100, 80);
+    assert_eq!(world.condition(0, 1), LinkCondition::Lossy(800));
+    world.flow(&[0], MILLI * 100);
+    assert_eq!(world.known(3, 0, 1), Some((10, 800)), "all are told");
+    let sent = |world: &Watched| world.fabric.node(2).net.stats().events_forwarded;
+    let before = sent(&world);
+    world.flow(&[0], SECOND);
+    assert!(sent(&world) - before > 90, "its delay counts five times, so another way is better");
+    for _ in 0..4 {
+        world.flow(&[0], MILLI * 500);
+        world.fabric.packets(0, 0, 100, 0);
+    }
+    assert_eq!(world.known(3, 0, 1), Some((10, 0)));
+    // Without events, probes are what counts.
+    world.fabric.run(SECOND * 20);
+    (0..9).for_each(|_| world.fabric.packets(0, 0, 100, 50));
+    assert_eq!(world.condition(0, 1), LinkCondition::Good);
+}
+
+#[test]
 fn events_that_were_on_a_link_when_it_became_dark_arrive_by_another_way_in_time() {
     let mut world = Watched::good();
     world.flow(&[0], SECOND * 5);

@@ -45,6 +45,8 @@ pub(super) enum Input {
     ReadOut { is_whole: bool },
     /// Bytes unsent in a channel of a link: fewer than when last told.
     Room(Channel, usize),
+    /// Packets of a link that were sent since the last count, and those that were lost.
+    Packets(u32, u32),
     /// The task ends; `tell` the broker unless it knows.
     Gone { tell: bool },
 }
@@ -65,7 +67,7 @@ impl Piece {
     pub(super) fn len(&self) -> usize {
         match &self.input {
             Input::Bytes(_, bytes) => bytes.len(),
-            Input::Drained | Input::ReadOut { .. } | Input::Room(..) | Input::Gone { .. } => 0,
+            Input::Drained | Input::ReadOut { .. } | Input::Room(..) | Input::Packets(..) | Input::Gone { .. } => 0,
         }
     }
 }
@@ -215,7 +217,7 @@ mod tests {
         let first = |input| match input {
             Input::Bytes(_, bytes) => bytes[0],
             Input::Drained | Input::ReadOut { .. } => 100,
-            Input::Room(..) => 102,
+            Input::Room(..) | Input::Packets(..) => 102,
             Input::Gone { .. } => 101,
         };
         inbox.take().into_iter().map(|piece| (number(piece.source), first(piece.input))).collect()

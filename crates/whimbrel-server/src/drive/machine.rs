@@ -394,6 +394,9 @@ impl Machine {
             (Source::Link(link), inbox::Input::Room(channel, unsent)) => {
                 self.peer(now, link, PeerInput::Room { link, channel, unsent });
             }
+            (Source::Link(link), inbox::Input::Packets(sent, lost)) => {
+                self.peer(now, link, PeerInput::Packets { link, sent, lost });
+            }
             (Source::Conn(conn), inbox::Input::Gone { tell }) => {
                 if tell {
                     self.broker.handle(now, Input::Closed { conn }, &mut self.ports);
@@ -409,7 +412,7 @@ impl Machine {
                     self.broker.handle(now, Input::Peer(PeerInput::Closed { link }), &mut self.ports);
                 }
             }
-            (Source::Conn(_), inbox::Input::Room(..))
+            (Source::Conn(_), inbox::Input::Room(..) | inbox::Input::Packets(..))
             | (Source::Link(_), inbox::Input::Drained | inbox::Input::ReadOut { .. }) => {
                 unreachable!("a connection drains and is read out, a link has room")
             }

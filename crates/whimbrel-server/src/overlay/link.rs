@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quinn::{Connection, ConnectionError, ReadDatagram, ReadError, RecvStream, SendStream, VarInt};
 use tokio::task::yield_now;
@@ -30,6 +30,13 @@ const DATAGRAMS_PER_TURN: usize = 16;
 /// Time after the end of one stream in which the others are read on. A broker that closes a link
 /// ends all of them; bytes still in flight arrive by then.
 const ENDS: Duration = Duration::from_secs(5);
+
+/// The connection's packets are counted while something is read, at most once in this time: less
+/// often where little is sent.
+const COUNT_EVERY: Duration = Duration::from_millis(500);
+
+/// Packets that are sent between two counts, at least, unless some are lost.
+const COUNT_PACKETS_MIN: u64 = 50;
 
 thread_local! {
     static CHUNK: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_MAX].into_boxed_slice());
@@ -112,6 +119,7 @@ pub(super) async fn run(
         has_ended,
         has_datagrams: true,
         awaits_urgent: true,
+        packets: PacketCount::new(),
         ends,
     };
     let turn = |cx: &mut Context<'_>| {
@@ -132,6 +140,36 @@ pub(super) async fn run(
     port.hung_up()
 }
 
+/// Packets of a connection, sent and lost, as last counted.
+struct PacketCount {
+    at: Instant,
+    sent: u64,
+    lost: u64,
+}
+
+impl PacketCount {
+    fn new() -> PacketCount {
+        PacketCount { at: Instant::now(), sent: 0, lost: 0 }
+    }
+
+    /// Packets that were sent and lost since the last count, if it is time for one.
+    fn take(&mut self, connection: &Connection) -> Option<(u32, u32)> {
+        if self.at.elapsed() < COUNT_EVERY {
+            return None;
+        }
+        self.at = Instant::now();
+        let path = connection.stats().path;
+        // Another path begins anew.
+        let [sent, lost] = [(path.sent_packets, self.sent), (path.lost_packets, self.lost)]
+            .map(|(now, before)| now.checked_sub(before).unwrap_or(now));
+        if sent < COUNT_PACKETS_MIN && lost == 0 {
+            return None;
+        }
+        (self.sent, self.lost) = (path.sent_packets, path.lost_packets);
+        Some((u32::try_from(sent).unwrap_or(u32::MAX), u32::try_from(lost).unwrap_or(u32::MAX)))
+    }
+}
+
 /// The reading side of a link.
 struct Reader<'a> {
     connection: &'a Connection,
@@ -142,6 +180,7 @@ struct Reader<'a> {
     has_datagrams: bool,
     /// The other end has not begun its urgent stream.
     awaits_urgent: bool,
+    packets: PacketCount,
     /// When the link ends even if bytes are missing; set when one of the streams has ended.
     ends: Option<Pin<Box<Sleep>>>,
 }
@@ -176,6 +215,9 @@ impl<'a> Reader<'a> {
                 return Poll::Ready(Turn::Ended);
             }
             has_read |= self.read_datagrams(datagram.as_mut(), inlet, cx);
+            if let Some((sent, lost)) = self.packets.take(self.connection) {
+                inlet.packets(sent, lost);
+            }
             if !has_read {
                 return Poll::Pending;
             }

@@ -65,4 +65,7 @@ pub trait Inlet: Send {
     /// `unsent` bytes are left to be sent in a channel: fewer than when last told, and few enough
     /// to go on.
     fn room(&mut self, channel: Channel, unsent: usize);
+
+    /// The connection has sent so many packets since the last count, and found so many lost.
+    fn packets(&mut self, sent: u32, lost: u32);
 }

@@ -37,6 +37,8 @@ struct Seen {
     name: Option<String>,
     bytes: BTreeMap<u8, Vec<u8>>,
     rooms: Vec<(u8, usize)>,
+    /// Packets sent, and lost.
+    packets: (u32, u32),
     is_closed: bool,
 }
 
@@ -84,6 +86,10 @@ impl Inlet for Watch {
 
     fn room(&mut self, channel: Channel, unsent: usize) {
         self.note(|seen| seen.rooms.push((number(channel), unsent)));
+    }
+
+    fn packets(&mut self, sent: u32, lost: u32) {
+        self.note(|seen| seen.packets = (seen.packets.0 + sent, seen.packets.1 + lost));
     }
 }
 
@@ -478,14 +484,20 @@ struct NarrowPath {
 impl NarrowPath {
     /// A path to `end`, narrow in the direction from it.
     async fn to(end: SocketAddr) -> NarrowPath {
+        NarrowPath::losing(end, usize::MAX).await
+    }
+
+    /// The same, where one in so many packets is lost.
+    async fn losing(end: SocketAddr, one_in: usize) -> NarrowPath {
         let outer = UdpSocket::bind(free()).await.expect("a port");
         let inner = UdpSocket::bind(free()).await.expect("a port");
         inner.connect(end).await.expect("an address");
         let address = outer.local_addr().expect("it is bound");
-        NarrowPath { address, task: tokio::spawn(NarrowPath::carry(outer, inner)) }
+        NarrowPath { address, task: tokio::spawn(NarrowPath::carry(outer, inner, one_in)) }
     }
 
-    async fn carry(outer: UdpSocket, inner: UdpSocket) {
+    async fn carry(outer: UdpSocket, inner: UdpSocket, one_in: usize) {
+        let mut packets = 0;
         let (mut from, mut bytes, mut more) = (None, vec![0; 2_048], vec![0; 2_048]);
         let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
         let mut busy = Instant::now();
@@ -499,7 +511,10 @@ impl NarrowPath {
                 }
                 Ok(len) = inner.recv(&mut more) => {
                     busy = busy.max(Instant::now()) + Duration::from_micros(len as u64 * 1_000 / NARROW);
-                    waiting.push_back((busy, more[..len].to_vec()));
+                    packets += 1;
+                    if packets % one_in > 0 {
+                        waiting.push_back((busy, more[..len].to_vec()));
+                    }
                 }
                 // tidy: poll — the moment when the path lets a packet go.
                 () = sleep_until(next) => {
@@ -516,6 +531,36 @@ impl Drop for NarrowPath {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// The broker is told how many packets of a link were lost, though all bytes arrive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_packets_are_counted() {
+    let a = End::start(&development(), free(), &[]);
+    let path = NarrowPath::losing(a.address(), 10).await;
+    let b = End::start(&development(), free(), &[path.address]);
+    let (to_b, to_a) = (a.port().await, b.port().await);
+    let mut bytes = 0;
+    let told = async {
+        loop {
+            to_b.send(Channel::Reliable, &pattern(7, 1_000));
+            to_b.flush();
+            bytes += 1_000;
+            b.sees("the bytes", |links| {
+                (links.first()?.bytes.get(&number(Channel::Reliable))?.len() == bytes).then_some(())
+            })
+            .await;
+            // Packets are counted when something is read.
+            to_a.send(Channel::Control, b"!");
+            to_a.flush();
+            let (sent, lost) = a.watcher.links.lock()[0].packets;
+            if sent >= 100 && lost > 0 {
+                return (sent, lost);
+            }
+        }
+    };
+    let (sent, lost) = tokio::time::timeout(DEADLINE, told).await.expect("they are counted");
+    assert!(lost * 4 < sent, "{lost} of {sent}");
 }
 
 /// Where bulk fills a narrow path that drops nothing, an urgent event does not wait behind what

@@ -1,7 +1,8 @@
-//! Connections between brokers are cut, heal and break.
+//! Connections between brokers are cut, become bad, heal and break.
 
 use super::net::Fabric;
 use crate::trunk::Side;
+use crate::wan::WanProfile;
 
 impl Fabric {
     /// Everything that one end of an edge, or both, send is lost from now on.
@@ -15,8 +16,23 @@ impl Fabric {
         }
     }
 
-    /// Everything that an edge carries arrives again.
+    /// What one end of an edge sends passes over such a path from now on.
+    pub(super) fn disturb(&mut self, number: usize, side: Side, profile: WanProfile) {
+        let edge = &mut self.edges[number];
+        edge.shape.profiles[side as usize] = profile;
+        if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line)) {
+            line.trunk.set_profile(self.now, side, profile);
+        }
+    }
+
+    /// Everything that an edge carries arrives again, over the paths that it had at first.
     pub(super) fn heal(&mut self, number: usize) {
+        for side in [Side::Near, Side::Far] {
+            let profile = self.edges[number].at_first[side as usize];
+            if self.edges[number].shape.profiles[side as usize] != profile {
+                self.disturb(number, side, profile);
+            }
+        }
         let edge = &mut self.edges[number];
         edge.is_cut = [false; 2];
         if let Some(line) = edge.line.and_then(|line| self.lines.get_mut(&line))

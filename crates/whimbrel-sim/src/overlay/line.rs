@@ -6,6 +6,7 @@ use whimbrel_core::{Channel, PeerLink};
 use whimbrel_event::Time;
 
 use crate::trunk::{Shape, Side, Trunk};
+use crate::wan::WanProfile;
 
 /// The number of streams of a connection.
 const STREAMS: usize = Channel::STREAMS;
@@ -68,6 +69,8 @@ pub(super) struct Edge {
     /// The broker that dials, and the one that it dials.
     pub(super) ends: (usize, usize),
     pub(super) shape: Shape,
+    /// The paths of both directions while nothing disturbs them.
+    pub(super) at_first: [WanProfile; 2],
     /// Dials although the two have a connection already.
     pub(super) is_stubborn: bool,
     /// The dialed broker has turned out to be the dialing one.
@@ -82,7 +85,8 @@ pub(super) struct Edge {
 impl Edge {
     pub(super) fn new(ends: (usize, usize), shape: Shape) -> Edge {
         let (is_stubborn, is_loop, is_cut) = (false, false, [false; 2]);
-        Edge { ends, shape, is_stubborn, is_loop, is_cut, line: None, dial_at: Time::ZERO, pause: PAUSE_MIN }
+        let at_first = shape.profiles;
+        Edge { ends, shape, at_first, is_stubborn, is_loop, is_cut, line: None, dial_at: Time::ZERO, pause: PAUSE_MIN }
     }
 
     /// Whether there is a connection on which both ends' data arrives.

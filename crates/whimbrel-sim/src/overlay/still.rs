@@ -60,8 +60,8 @@ impl Still {
                 (Source::Link(*link), What::Room(*channel, *unsent))
             }
             Input::Peer(PeerInput::Closed { link }) => (Source::Link(*link), What::Unlinked),
-            // The process looks at the time in any case.
-            Input::Deadline => return,
+            // The process looks at the time in any case, and these connections count no packets.
+            Input::Deadline | Input::Peer(PeerInput::Packets { .. }) => return,
             other => panic!("nobody says this to a process that stands still: {other:?}"),
         };
         self.waits.push_back(kept);

@@ -5,10 +5,11 @@
 //! `WHIMBREL_SEEDS` sets how many seeds are played (1,000 and 200), `WHIMBREL_SEED` the first (0)
 //! or the one to replay, `WHIMBREL_TRACE` how much of its story is told, and `WHIMBREL_HOME` that
 //! it is one in which clients go nowhere else (1), and no storm comes (2); `WHIMBREL_OVERLOADED`,
-//! that brokers stand still now and then.
+//! that brokers stand still now and then, and `WHIMBREL_DISTURBED` that links become bad.
 
 use whimbrel_sim::overlay::roam::{
-    Report, Wander, replay as play_again, replay_overloaded, run, run_overloaded, run_wandering,
+    Report, Wander, replay as play_again, replay_disturbed, replay_overloaded, run, run_disturbed, run_overloaded,
+    run_wandering,
 };
 
 use crate::seeds::{number, play};
@@ -25,6 +26,9 @@ const HOME: u64 = 200;
 
 /// Of worlds in which brokers stand still.
 const OVERLOADED: u64 = 200;
+
+/// Of worlds in which links become bad.
+const DISTURBED: u64 = 500;
 
 /// Entries of the story of a failure, unless told otherwise.
 const KEPT: usize = 400;
@@ -112,6 +116,23 @@ fn no_promise_is_broken_on_machines_that_have_too_much_to_do() {
     assert!(reports.iter().map(|report| report.counts.moved).sum::<u64>() * 2 > count, "clients move");
 }
 
+/// The same where all topics have a deadline, clocks run up to 100 ppm apart, and links become
+/// slow, lossy or narrow in one direction or both, or are cut again and again.
+#[test]
+fn no_promise_is_broken_while_events_change_their_way() {
+    let (first, count) =
+        (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").map_or(DISTURBED, |n| n.min(DISTURBED)));
+    let reports = play(first, count, run_disturbed, |report| !report.violations.is_empty());
+    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
+    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
+    let sum = |part: fn(&Report) -> u64| reports.iter().map(part).sum::<u64>();
+    let [conditions, rerouted, remote] =
+        [sum(|report| report.conditions), sum(|report| report.rerouted), sum(|report| report.counts.remote)];
+    println!("{count} seeds from {first}: {conditions} changes, {rerouted} rerouted, {remote} remote");
+    assert!(conditions > 2 * count && rerouted > count && remote > 20 * count, "links become bad");
+}
+
 #[test]
 fn a_seed_is_all_there_is_to_a_run() {
     for seed in [1, 2, 3] {
@@ -132,9 +153,10 @@ fn replay() {
         Some(_) => Wander::Home,
     };
     let seed = number("WHIMBREL_SEED").unwrap_or(1);
-    let report = match number("WHIMBREL_OVERLOADED") {
-        None => play_again(seed, wander, kept.max(1)),
-        Some(_) => replay_overloaded(seed, wander, kept.max(1)),
+    let report = match (number("WHIMBREL_OVERLOADED"), number("WHIMBREL_DISTURBED")) {
+        (_, Some(_)) => replay_disturbed(seed, kept.max(1)),
+        (Some(_), None) => replay_overloaded(seed, wander, kept.max(1)),
+        (None, None) => play_again(seed, wander, kept.max(1)),
     };
     println!("{report}");
     assert!(report.violations.is_empty(), "seed {} breaks {} rules", report.seed, report.violations.len());

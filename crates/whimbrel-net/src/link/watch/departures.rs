@@ -9,6 +9,7 @@ use whimbrel_wire::{LOSS_MAX, LinkReport};
 
 use super::arrivals::{nearest, report_every};
 use super::baseline::EXCESS_MAX_US;
+use super::packets::PacketLoss;
 use crate::fault::NetFaults;
 use crate::link::queue::WaitingEvent;
 
@@ -39,7 +40,7 @@ const SLOW_MIN_US: u32 = 5_000;
 const SLOW_REPORTS: u32 = 3;
 
 /// A direction that is slow or loses frames is good again when its reports say so for this long.
-const GOOD_AFTER: Duration = Duration::from_secs(1);
+pub(super) const GOOD_AFTER: Duration = Duration::from_secs(1);
 
 /// Without a report for this long, probes alone tell that a slow direction is good again.
 const SLOW_KEPT: Duration = Duration::from_secs(5);
@@ -111,13 +112,13 @@ struct LinkCheck {
 
 /// The same verdict of several reports in a row.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+pub(super) struct Row {
     reports: u32,
     since: Time,
 }
 
 impl Row {
-    fn record(&mut self, now: Time, is_so: bool) {
+    pub(super) fn record(&mut self, now: Time, is_so: bool) {
         if !is_so {
             *self = Row::default();
         } else {
@@ -126,7 +127,7 @@ impl Row {
         }
     }
 
-    fn lasts(&self, now: Time, reports: u32, span: Duration) -> bool {
+    pub(super) fn lasts(&self, now: Time, reports: u32, span: Duration) -> bool {
         self.reports >= reports && now.since(self.since) >= span
     }
 }
@@ -149,6 +150,7 @@ pub(super) struct Departures {
     slow_us: Option<u32>,
     slow_row: Row,
     loss: u16,
+    packets: PacketLoss,
     good_row: Row,
     /// Since when the direction is dark.
     dark_since: Option<Time>,
@@ -170,7 +172,7 @@ impl Departures {
 
     /// The condition.
     pub(super) fn condition(&self) -> LinkCondition {
-        match (self.dark_since, self.slow_us, self.loss) {
+        match (self.dark_since, self.slow_us, self.loss.max(self.packets.share())) {
             (Some(_), ..) => LinkCondition::Dark,
             (None, Some(delay_us), _) => LinkCondition::Slow(delay_us),
             (None, None, 0) => LinkCondition::Good,
@@ -265,7 +267,18 @@ impl Departures {
         }
     }
 
+    /// Records what the connection counts of its packets. It counts while events are reported only:
+    /// probes measure other links.
+    pub(super) fn record_packets(&mut self, now: Time, sent: u32, lost: u32) {
+        if self.dark_since.is_some() || now.since(self.reported) >= SLOW_KEPT {
+            self.packets = PacketLoss::default();
+        } else if !fault!(self, LossBelievedGood) {
+            self.packets.record(now, sent, lost);
+        }
+    }
+
     fn judge_loss(&mut self, now: Time, missing: u64) {
+        let missing = if fault!(self, LossBelievedGood) { 0 } else { missing };
         let lost = (missing & LOSS_JUDGED).count_ones();
         let loss = (lost * u32::from(LOSS_MAX) / LOSS_JUDGED.count_ones()) as u16;
         if lost >= LOSSY_FROM {
@@ -288,7 +301,7 @@ impl Departures {
             self.slow_us = Some(least_us + excess_us);
         }
         if now.since(self.reported) >= SLOW_KEPT && self.good_echoes >= echoes {
-            (self.slow_us, self.loss) = (None, 0);
+            (self.slow_us, self.loss, self.packets) = (None, 0, PacketLoss::default());
         }
     }
 
@@ -358,7 +371,7 @@ impl Departures {
         let is_relapse = self.dark_until != Time::ZERO && now.since(self.dark_until) < self.dark_for * RELAPSE;
         self.dark_for = if is_relapse { (self.dark_for * 2).min(DARK_MAX) } else { DARK_MIN };
         self.dark_since = Some(now);
-        (self.slow_us, self.check) = (None, None);
+        (self.slow_us, self.check, self.packets) = (None, None, PacketLoss::default());
         (self.slow_row, self.good_row) = (Row::default(), Row::default());
     }
 }

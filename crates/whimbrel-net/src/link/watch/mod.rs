@@ -8,6 +8,7 @@
 mod arrivals;
 mod baseline;
 mod departures;
+mod packets;
 
 use core::time::Duration;
 
@@ -111,6 +112,11 @@ impl LinkWatch {
     pub(crate) fn on_report(&mut self, now: Time, report: LinkReport, estimate: &Estimate) -> bool {
         let least_us = self.least_us(estimate);
         self.departures.on_report(now, report, least_us) != Err(BadReport)
+    }
+
+    /// Records packets of the connection that were sent, and those that were lost.
+    pub(crate) fn record_packets(&mut self, now: Time, sent: u32, lost: u32) {
+        self.departures.record_packets(now, sent, lost);
     }
 
     /// Begins a look whether the other end is there, by probes that the caller sends. Returns when

@@ -302,6 +302,14 @@ impl Fabric {
         self.input(number, PeerInput::Bytes { link, channel, bytes });
     }
 
+    /// A node's connection over a wire counts packets that it has sent, and those that were lost.
+    pub fn packets(&mut self, number: usize, wire: usize, sent: u32, lost: u32) {
+        let Wire { nodes, links, .. } = &self.wires[wire];
+        let side = usize::from(nodes[1] == number);
+        let link = links[side].expect("it is linked");
+        self.input(number, PeerInput::Packets { link, sent, lost });
+    }
+
     fn input(&mut self, number: usize, input: PeerInput<'_>) {
         let Slot { node, side, setup, .. } = &mut self.slots[number];
         if let Some(node) = node {

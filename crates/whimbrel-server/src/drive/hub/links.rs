@@ -193,6 +193,10 @@ impl Inlet for LinkLine {
     fn room(&mut self, channel: Channel, unsent: usize) {
         self.hub.submit(&mut self.line, || inbox::Input::Room(channel, unsent));
     }
+
+    fn packets(&mut self, sent: u32, lost: u32) {
+        self.hub.submit(&mut self.line, || inbox::Input::Packets(sent, lost));
+    }
 }
 
 impl Drop for LinkLine {

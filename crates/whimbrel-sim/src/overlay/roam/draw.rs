@@ -14,6 +14,8 @@ use crate::overlay::client::Wish;
 use crate::overlay::draw::{deadline, drift, links, tiny};
 use crate::random::Random;
 use crate::rig::START;
+use crate::trunk::Side;
+use crate::wan::{Loss, WanProfile};
 
 /// How long storms last, in seconds.
 const STORM: [u64; 3] = [4, 6, 10];
@@ -38,6 +40,9 @@ pub enum Wander {
     Home,
 }
 
+/// The deadline of all topics where all have one, if none is drawn.
+const URGENT: Duration = Duration::from_millis(100);
+
 /// How long brokers stand still, at most.
 const STILL_MAX: Duration = Duration::from_millis(1_500);
 
@@ -59,6 +64,55 @@ pub(super) fn stills(world: &World<'_>, storm: Duration, seed: u64) -> Vec<(Time
         at = at + random.span(every) + Duration::from_millis(1);
     }
     stills
+}
+
+/// How long a link is disturbed, at most.
+const DISTURBED_MAX: Duration = Duration::from_secs(3);
+
+/// Disturbances of links: they become slow, lossy or narrow, in one direction or both, or are cut
+/// again and again. Nothing else in the world is drawn differently.
+pub(super) fn disturbances(world: &World<'_>, storm: Duration, seed: u64) -> Vec<(Time, Fault)> {
+    let mut random = Random::new(seed ^ 0x0064_6973_7475);
+    let every = *random.pick(&[Duration::from_millis(200), Duration::from_millis(700), Duration::from_secs(2)]);
+    let edges = world.net.edges.len() as u64;
+    let (mut at, mut faults) = (START + BEGIN, Vec::new());
+    while at < START + BEGIN + storm {
+        let edge = random.below(edges) as usize;
+        let sides = *random.pick(&[[true; 2], [true, false], [false, true]]);
+        let end = at + random.span(DISTURBED_MAX);
+        match random.below(5) {
+            0 => faults.push((at, Fault::Cut(edge, sides))),
+            1 => {
+                // What is under way at a cut is lost: some must arrive between two of them.
+                let delay = world.net.edges[edge].at_first.map(|profile| profile.typical()).into_iter().max();
+                let period = Duration::from_millis(*random.pick(&[40, 150, 600])).max(4 * delay.unwrap_or_default());
+                let mut flap = at;
+                while flap < end {
+                    faults.push((flap, Fault::Cut(edge, sides)));
+                    faults.push((flap + period / 2, Fault::Heal(edge)));
+                    flap = flap + period;
+                }
+            }
+            kind => {
+                for side in [Side::Near, Side::Far].into_iter().filter(|side| sides[*side as usize]) {
+                    let profile = disturbed(&mut random, kind, world.net.edges[edge].at_first[side as usize]);
+                    faults.push((at, Fault::Disturb(edge, side, profile)));
+                }
+            }
+        }
+        faults.push((end, Fault::Heal(edge)));
+        at = end + random.span(every) + Duration::from_millis(1);
+    }
+    faults
+}
+
+/// A path that has become slow, lossy or narrow.
+fn disturbed(random: &mut Random, kind: u64, profile: WanProfile) -> WanProfile {
+    match kind {
+        2 => WanProfile { delay: profile.delay + Duration::from_millis(random.between(20, 300)), ..profile },
+        3 => WanProfile { loss: Loss::independent(random.between(50_000, 500_000)), ..profile },
+        _ => WanProfile { rate: random.between(20_000, 200_000), queue: 64 << 10, ..profile },
+    }
 }
 
 /// The drawn course of a world.
@@ -110,8 +164,9 @@ pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
         world.net.cache = Some(tiny(&mut random));
     }
     let mut timed = random.clone().fork().fork();
-    world.net.deadline = deadline(&mut timed);
-    let drifts = timed.chance(500);
+    let drawn = deadline(&mut timed);
+    world.net.deadline = drawn.or(world.is_disturbed.then_some(URGENT));
+    let drifts = timed.chance(500) || world.is_disturbed;
     for _ in 0..count {
         let ahead = if random.chance(300) { random.below(2_000_000_000) as i64 } else { 0 };
         world.add_machine(ahead);
@@ -134,6 +189,7 @@ pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
         Wander::Bound => Kinds { losses: 0, ..drawn },
         Wander::Home => Kinds::default(),
     };
+    let kinds = if world.is_disturbed { Kinds::default() } else { kinds };
     let faults = faults(world, &mut random, storm, kinds);
     Plan { storm, faults }
 }

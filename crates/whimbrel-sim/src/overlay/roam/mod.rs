@@ -52,6 +52,10 @@ pub struct Report {
     pub brokers: usize,
     /// The book's counters.
     pub counts: Counts,
+    /// Changes of the condition of a link that events with a deadline cross.
+    pub conditions: u64,
+    /// Events with a deadline that went another way because of a link.
+    pub rerouted: u64,
     /// The number of processes that ended.
     pub crashes: usize,
     /// The number of disks that were lost.
@@ -109,6 +113,19 @@ pub fn run_overloaded_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::M
     play_overloaded(seed, wander, mutated(seed, mutant))
 }
 
+/// As [`run`], with topics that have deadlines and links that become slow, lossy or narrow in one
+/// direction or both, or are cut again and again: events change their way all the time.
+pub fn run_disturbed(seed: u64) -> Report {
+    let _told = super::Told(seed);
+    play_disturbed(seed, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
+}
+
+/// As [`run_disturbed`], and the report has the last `kept` things that happened, at least one.
+pub fn replay_disturbed(seed: u64, kept: usize) -> Report {
+    let _told = super::Told(seed);
+    play_disturbed(seed, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
+}
+
 /// As [`run`], and the report has the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, wander: Wander, kept: usize) -> Report {
     let _told = super::Told(seed);
@@ -161,6 +178,13 @@ fn play_overloaded(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     play_planned(seed, plan, world)
 }
 
+fn play_disturbed(seed: u64, mut world: World<'_>) -> Report {
+    world.is_disturbed = true;
+    let mut plan = draw::world(&mut world, Wander::Everywhere);
+    plan.faults.extend(draw::disturbances(&world, plan.storm, seed));
+    play_planned(seed, plan, world)
+}
+
 fn play_planned(seed: u64, plan: draw::Plan, mut world: World<'_>) -> Report {
     world.plan(plan.faults);
     world.run_until(START + plan.storm);
@@ -192,6 +216,8 @@ fn play_planned(seed: u64, plan: draw::Plan, mut world: World<'_>) -> Report {
         streams: core::mem::take(&mut world.net.digests),
         brokers: world.net.nodes.len(),
         counts: world.book.counts,
+        conditions: world.net.sum(|stats| stats.net.conditions_changed),
+        rerouted: world.net.sum(|stats| stats.net.reroutes.iter().sum()),
         crashes: world.book.troubles.ends.len(),
         losses: world.book.troubles.losses.len(),
         violations: core::mem::take(&mut world.book.violations),

@@ -17,14 +17,18 @@ use crate::overlay::net::Fabric;
 use crate::random::Random;
 use crate::rig::START;
 use crate::speech::Heard;
+use crate::trunk::Side;
+use crate::wan::WanProfile;
 
 /// A change to brokers or connections at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
     /// Everything that the flagged ends of an edge send is lost.
     Cut(usize, [bool; 2]),
-    /// The edge is no longer cut.
+    /// The edge is as it was at first.
     Heal(usize),
+    /// What one end of an edge sends passes over such a path.
+    Disturb(usize, Side, WanProfile),
     /// The connection of an edge breaks.
     Reset(usize),
     /// A process ends; the flag: whether others are told.
@@ -48,6 +52,8 @@ pub(super) struct World<'a> {
     pub(super) clients: Vec<Client>,
     pub(super) book: Book,
     pub(super) random: Random,
+    /// Links become bad, and nothing else breaks; all topics have a deadline, all clocks drift.
+    pub(super) is_disturbed: bool,
     /// The number of each machine's disk.
     disks: Vec<u32>,
     /// The faults to come, soonest last.
@@ -78,6 +84,7 @@ impl<'a> World<'a> {
             clients: Vec::new(),
             book,
             random,
+            is_disturbed: false,
             disks: Vec::new(),
             faults: Vec::new(),
             config,
@@ -276,6 +283,7 @@ impl<'a> World<'a> {
                 self.book.troubles.cuts.push(now);
             }
             Fault::Heal(edge) => self.net.heal(edge),
+            Fault::Disturb(edge, side, profile) => return self.net.disturb(edge, side, profile),
             Fault::Reset(edge) => {
                 self.net.reset(edge);
                 self.book.troubles.cuts.push(now);
