@@ -1,5 +1,6 @@
 //! The output of a core, for its clients and for other brokers, and its costs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use whimbrel_core::{
@@ -9,6 +10,7 @@ use whimbrel_event::{AcceptedEvent, Qos, Time};
 
 use super::Clients;
 use super::costs::Costs;
+use super::wire::Wire;
 
 /// Bytes for another broker, and when they leave.
 #[derive(Debug)]
@@ -19,6 +21,29 @@ pub struct Said {
     pub at: Time,
 }
 
+/// The wires, of which those with a rate take frames at once.
+pub struct Links<'a> {
+    pub wires: &'a mut [Wire],
+    /// By end that is up: the wire.
+    pub by_end: &'a BTreeMap<(usize, PeerLink), usize>,
+    /// The wires and sides whose drivers were given frames.
+    pub given: Vec<(usize, usize)>,
+}
+
+impl Links<'_> {
+    /// Gives the driver of a broker's link a frame. Returns the channel's unsent bytes; `None`: the
+    /// link has no driver.
+    fn give(&mut self, end: (usize, PeerLink), now: Time, channel: Channel, frame: &[u8]) -> Option<usize> {
+        let wire = *self.by_end.get(&end)?;
+        let side = self.wires[wire].side_of(end.0);
+        if channel == Channel::Datagram || !self.wires[wire].has_driver(side, now) {
+            return None;
+        }
+        self.given.push((wire, side));
+        Some(self.wires[wire].give(side, now, channel, frame))
+    }
+}
+
 /// See the module's documentation.
 pub struct Door<'a, C> {
     pub clients: &'a mut C,
@@ -27,6 +52,7 @@ pub struct Door<'a, C> {
     /// When the turn began, and its cost so far.
     pub began: Time,
     pub spent: Duration,
+    pub links: Links<'a>,
     pub said: Vec<Said>,
     pub hung_up: Vec<PeerLink>,
 }
@@ -47,7 +73,11 @@ impl<C: Clients> LinkOutput for Door<'_, C> {
         if matches!(channel, Channel::Urgent | Channel::Reliable) {
             self.spent += self.costs.forward;
         }
-        self.said.push(Said { link, channel, bytes: bytes.to_vec(), at: self.now() });
+        let at = self.now();
+        if let Some(unsent) = self.links.give((self.node, link), at, channel, bytes) {
+            return unsent;
+        }
+        self.said.push(Said { link, channel, bytes: bytes.to_vec(), at });
         0
     }
 

@@ -13,6 +13,7 @@ pub(super) fn give(core: &mut Broker, now: Time, task: Task, out: &mut dyn Outpu
     match task {
         Task::Ask(ask) => give_ask(core, now, ask, out),
         Task::Bytes(link, channel, bytes) => peer(core, PeerInput::Bytes { link, channel, bytes: &bytes }, out),
+        Task::Room(link, channel, unsent) => peer(core, PeerInput::Room { link, channel, unsent }, out),
         Task::Opened(link, dialed) => peer(core, PeerInput::Opened { link, dialed, name: None }, out),
         Task::Closed(link) => peer(core, PeerInput::Closed { link }, out),
         Task::Deadline => core.handle(now, Input::Deadline, out),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use whimbrel_core::{Channel, PeerLink};
 
 use super::door::Said;
-use super::wire::{Parcel, WayCourse, WayTruth, Wire};
+use super::wire::{Departed, Parcel, WayCourse, WayTruth, Wire};
 use super::{Cores, START, Task, What};
 
 /// The time from a link's end, or a dial without an answer, to the next dial: between the first and
@@ -105,6 +105,37 @@ impl Cores {
         let (to, far) = wire.ends[1 - side];
         if let Some(at) = wire.carry(side, at, Parcel { channel, bytes: bytes.len() }) {
             self.plan(at, to, Task::Bytes(far, channel, bytes));
+        }
+    }
+
+    /// Bytes of streams that have left the driver of the narrow link from a broker to another one,
+    /// by channel.
+    ///
+    /// # Panics
+    /// When there is no such link.
+    pub fn served(&self, from: usize, to: usize) -> [u64; Channel::STREAMS] {
+        let is_it = |wire: &&Wire| [from, to].iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
+        let wire = self.wires.iter().find(is_it).expect("they are linked");
+        wire.served(wire.side_of(from))
+    }
+
+    /// Serves the driver of a side of a wire: frames leave, and its broker is told of room.
+    pub(super) fn serve(&mut self, wire: usize, side: usize) {
+        let now = self.now;
+        let Wire { is_up, is_cut, .. } = self.wires[wire];
+        if !is_up || is_cut {
+            return;
+        }
+        let [own, (to, far)] = [self.wires[wire].ends[side], self.wires[wire].ends[1 - side]];
+        for Departed { channel, frame, arrives } in self.wires[wire].serve(side, now) {
+            self.plan(arrives, to, Task::Bytes(far, channel, frame));
+        }
+        while let Some((channel, unsent)) = self.wires[wire].room(side) {
+            self.plan(now, own.0, Task::Room(own.1, channel, unsent));
+        }
+        if let Some(at) = self.wires[wire].look_later(side, now) {
+            self.next += 1;
+            self.agenda.insert((at, self.next), What::Serve(wire, side));
         }
     }
 

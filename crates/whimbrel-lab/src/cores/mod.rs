@@ -3,14 +3,15 @@
 //! own processor that is busy for as long as its operations cost, and with a log if it is to have
 //! one.
 //!
-//! Simpler than the worlds of `whimbrel-sim`, which look for faults: the cores are not told of
-//! unsent bytes, clients call the core without MQTT, and a disk does not fail. Clients tell an
-//! experiment what it wants to know through [`Clients`].
+//! Simpler than the worlds of `whimbrel-sim`, which look for faults: the cores are told of unsent
+//! bytes only where a link has a rate ([`driver`]), clients call the core without MQTT, and a disk
+//! does not fail. Clients tell an experiment what it wants to know through [`Clients`].
 
 mod birth;
 pub mod costs;
 mod door;
 pub mod drift;
+mod driver;
 mod give;
 mod links;
 mod log;
@@ -31,7 +32,7 @@ use whimbrel_selector::Selector;
 
 use birth::Birth;
 use costs::Costs;
-use door::Door;
+use door::{Door, Links};
 use drift::ClockDrift;
 use give::give;
 use log::{Log, Slice};
@@ -99,6 +100,7 @@ pub enum Ask {
 enum Task {
     Ask(Ask),
     Bytes(PeerLink, Channel, Vec<u8>),
+    Room(PeerLink, Channel, usize),
     Opened(PeerLink, bool),
     Closed(PeerLink),
     Committed,
@@ -112,6 +114,8 @@ enum What {
     Task(usize, u32, Task),
     Wake(usize, u32),
     Redial(usize),
+    /// The driver of a side of a wire is served.
+    Serve(usize, usize),
 }
 
 struct Node {
@@ -332,6 +336,7 @@ impl Cores {
                 self.work(number, clients);
             }
             What::Redial(wire) => self.redial(wire),
+            What::Serve(wire, side) => self.serve(wire, side),
             What::Task(..) | What::Wake(..) => {}
         }
     }
@@ -372,7 +377,9 @@ impl Cores {
             node.due = None;
         }
         let (said, hung_up) = (Vec::new(), Vec::new());
-        let mut door = Door { clients, node: number, costs: &self.costs, began: self.now, spent, said, hung_up };
+        let links = Links { wires: &mut self.wires, by_end: &self.by_end, given: Vec::new() };
+        let (costs, began) = (&self.costs, self.now);
+        let mut door = Door { clients, node: number, costs, began, spent, links, said, hung_up };
         match task {
             Task::Committed => {
                 let upto = node.log.as_mut().and_then(Log::committed);
@@ -389,7 +396,7 @@ impl Cores {
             }
             task => give(core, now, task, &mut door),
         }
-        let Door { said, hung_up, spent, .. } = door;
+        let Door { said, hung_up, spent, links: Links { given, .. }, .. } = door;
         if let (Some(meter), Some((kind, events, began))) = (&mut self.meter, measured) {
             let spent = meter.since(began);
             let is_event = kind == Kind::Silence && events_come(core) > events;
@@ -398,6 +405,7 @@ impl Cores {
         node.free = self.now + spent;
         node.busy += spent;
         said.into_iter().for_each(|said| self.carry(number, said));
+        given.into_iter().for_each(|(wire, side)| self.serve(wire, side));
         for link in hung_up {
             self.end(number, link);
         }

@@ -5,13 +5,16 @@
 //! again, as QUIC does (RFC 9002): after a probe timeout that doubles at each try, until the link
 //! carries it; a packet that is lost behind it on its channel follows when the other end's
 //! acknowledgement of that try is back. A channel delivers in order, and the channels do not hold
-//! each other up.
+//! each other up. Where a direction has a rate, streams wait in its [`driver`](super::driver) for a
+//! place in the network's queue, and datagrams that find the queue full are lost.
 
 use std::time::Duration;
 
 use whimbrel_core::{Channel, PeerLink};
 use whimbrel_event::Time;
 use whimbrel_sim::random::Random;
+
+use super::driver::{LinkDriver, WaitLimits};
 
 /// The delay of an acknowledgement that a probe timeout allows for (RFC 9000, section 18.2).
 const ACK_DELAY: Duration = Duration::from_millis(25);
@@ -85,7 +88,36 @@ struct Direction {
     flows: [ChannelFlow; Channel::ALL.len()],
     /// Until when its rate is used up.
     busy: Time,
+    /// Frames of streams that wait, while it has a rate.
+    driver: LinkDriver,
+    /// Frames that have left.
+    departed: Vec<Departed>,
+    /// When the driver is looked at next.
+    looks: Option<Time>,
+    /// Bytes that have left the driver, by channel.
+    served: [u64; Channel::STREAMS],
     random: Random,
+}
+
+/// A frame of a stream that has left a driver.
+#[derive(Debug)]
+pub struct Departed {
+    /// The channel.
+    pub channel: Channel,
+    /// The frame.
+    pub frame: Vec<u8>,
+    /// When it arrives at the other end.
+    pub arrives: Time,
+}
+
+/// A packet that leaves.
+#[derive(Clone, Copy, Debug)]
+struct LeavingPacket {
+    channel: Channel,
+    /// When the network was given it, and when its last byte leaves.
+    given: Time,
+    sent: Time,
+    is_lost: bool,
 }
 
 impl Direction {
@@ -117,6 +149,40 @@ impl Direction {
         self.busy = at + leaves;
         Some(leaves)
     }
+
+    /// When a packet arrives; `None`: never. `round`: the round trip.
+    fn arrival(&mut self, packet: LeavingPacket, round: Duration) -> Option<Time> {
+        let LeavingPacket { channel, given, sent, is_lost } = packet;
+        if channel == Channel::Datagram {
+            return (!is_lost).then(|| sent + self.delay(given));
+        }
+        let flow = self.flows[channel as usize];
+        let sent = if is_lost { self.mend(flow, given, round)? } else { sent };
+        let arrives = flow.arrives.max(sent + self.delay(sent));
+        // What follows the packet that is being tried is sent again together.
+        let mended = if is_lost && flow.mended <= given { sent } else { flow.mended };
+        self.flows[channel as usize] = ChannelFlow { arrives, mended };
+        Some(arrives)
+    }
+
+    fn limits(&self, now: Time, round: Duration) -> WaitLimits {
+        let rate = self.course.at(now).rate;
+        rate.map_or(WaitLimits::NONE, |NarrowLink { bytes, queue }| WaitLimits::new(round, bytes, queue))
+    }
+
+    /// Gives the network what it has room for.
+    fn serve(&mut self, now: Time, round: Duration) {
+        let limits = self.limits(now, round);
+        while let Some((channel, frame)) = self.driver.next(self.busy.since(now), limits) {
+            if let Some(NarrowLink { bytes, .. }) = self.course.at(now).rate {
+                self.busy = self.busy.max(now) + Duration::from_secs_f64(frame.len() as f64 / bytes);
+            }
+            self.served[channel as usize] += frame.len() as u64;
+            let packet = LeavingPacket { channel, given: now, sent: self.busy.max(now), is_lost: self.loses(now) };
+            let arrival = self.arrival(packet, round);
+            self.departed.extend(arrival.map(|arrives| Departed { channel, frame, arrives }));
+        }
+    }
 }
 
 /// A connection between two brokers.
@@ -142,6 +208,10 @@ impl Wire {
             course,
             flows: Default::default(),
             busy: Time::ZERO,
+            driver: LinkDriver::default(),
+            departed: Vec::new(),
+            looks: None,
+            served: [0; Channel::STREAMS],
             random: random.fork(),
         });
         Wire { ends, is_up: false, is_cut: false, is_redialled, sides }
@@ -150,7 +220,10 @@ impl Wire {
     /// A new connection under these names: nothing of the old one arrives any more.
     pub fn renew(&mut self, ends: [(usize, PeerLink); 2]) {
         (self.ends, self.is_up, self.is_cut) = (ends, true, false);
-        self.sides.iter_mut().for_each(|side| side.flows = Default::default());
+        for side in &mut self.sides {
+            (side.flows, side.driver, side.looks) = (Default::default(), LinkDriver::default(), None);
+            side.departed.clear();
+        }
     }
 
     /// The side of a broker.
@@ -173,21 +246,68 @@ impl Wire {
         if self.is_cut {
             return None;
         }
-        let round = self.delay(0, now) + self.delay(1, now);
+        let round = self.round(now);
         let own = &mut self.sides[side];
         let left = own.leave(now, packet.bytes);
         let is_lost = left.is_none() || own.loses(now);
         let sent = now + left.unwrap_or_default();
-        if packet.channel == Channel::Datagram {
-            return (!is_lost).then(|| sent + own.delay(now));
+        own.arrival(LeavingPacket { channel: packet.channel, given: now, sent, is_lost }, round)
+    }
+
+    /// The present round trip.
+    fn round(&self, now: Time) -> Duration {
+        self.delay(0, now) + self.delay(1, now)
+    }
+
+    /// Whether streams of a side go through its driver.
+    pub fn has_driver(&self, side: usize, now: Time) -> bool {
+        let Direction { course, driver, .. } = &self.sides[side];
+        course.at(now).rate.is_some() || !driver.is_empty()
+    }
+
+    /// Gives the driver of a side a frame of a stream. Returns the channel's unsent bytes.
+    pub fn give(&mut self, side: usize, now: Time, channel: Channel, frame: &[u8]) -> usize {
+        if self.is_cut {
+            return 0;
         }
-        let flow = own.flows[packet.channel as usize];
-        let sent = if is_lost { own.mend(flow, now, round)? } else { sent };
-        let arrives = flow.arrives.max(sent + own.delay(sent));
-        // What follows the packet that is being tried is sent again together.
-        let mended = if is_lost && flow.mended <= now { sent } else { flow.mended };
-        own.flows[packet.channel as usize] = ChannelFlow { arrives, mended };
-        Some(arrives)
+        let round = self.round(now);
+        let own = &mut self.sides[side];
+        own.driver.push(channel, frame);
+        own.serve(now, round);
+        own.driver.tell(channel)
+    }
+
+    /// Has the driver of a side give the network what it has room for. Returns all that has left
+    /// since the last call.
+    pub fn serve(&mut self, side: usize, now: Time) -> Vec<Departed> {
+        let round = self.round(now);
+        let own = &mut self.sides[side];
+        own.serve(now, round);
+        core::mem::take(&mut own.departed)
+    }
+
+    /// Bytes that have left the driver of a side, by channel.
+    pub fn served(&self, side: usize) -> [u64; Channel::STREAMS] {
+        self.sides[side].served
+    }
+
+    /// A channel of a side of which its broker is to be told that fewer bytes are unsent.
+    pub fn room(&mut self, side: usize) -> Option<(Channel, usize)> {
+        self.sides[side].driver.room()
+    }
+
+    /// When the driver of a side is to be served next, unless that is known already: when the
+    /// network has room again.
+    pub fn look_later(&mut self, side: usize, now: Time) -> Option<Time> {
+        let round = self.round(now);
+        let own = &mut self.sides[side];
+        let limit = own.driver.limit(own.limits(now, round))?;
+        let at = now + self.sides[side].busy.since(now).saturating_sub(limit);
+        let is_new = self.sides[side].looks.is_none_or(|known| at < known || known <= now);
+        is_new.then(|| {
+            self.sides[side].looks = Some(at);
+            at
+        })
     }
 }
 
@@ -313,5 +433,31 @@ mod tests {
         let times: Vec<_> = (0..5).map(|_| carried(&mut wire, START, Channel::Datagram)).collect();
         assert_eq!(times, [Some(11 * MILLI), Some(12 * MILLI), Some(13 * MILLI), None, None]);
         assert_eq!(carried(&mut wire, START + 3 * MILLI, Channel::Datagram), Some(14 * MILLI));
+    }
+
+    #[test]
+    fn streams_wait_in_the_driver_of_a_narrow_link_and_the_broker_is_told() {
+        let rate = Some(NarrowLink { bytes: 100_000.0, queue: 100 * MILLI });
+        let course = WayCourse(vec![(START, WayTruth { rate, ..WayTruth::steady(10 * MILLI) })]);
+        let mut wire = wire([course, steady(10)]);
+        assert!(wire.has_driver(0, START) && !wire.has_driver(1, START));
+        // Each frame takes 10 ms; the network takes what waits for at most 5 ms.
+        let unsent: Vec<usize> = (0..3).map(|_| wire.give(0, START, Channel::Reliable, &[0; 1_000])).collect();
+        assert_eq!(unsent, [0, 1_000, 2_000]);
+        let arrived = |wire: &mut Wire, at| -> Vec<Time> {
+            wire.serve(0, at).into_iter().map(|departed| departed.arrives).collect()
+        };
+        assert_eq!(arrived(&mut wire, START), [START + 20 * MILLI]);
+        let look = wire.look_later(0, START).expect("frames wait");
+        assert_eq!((look, wire.look_later(0, START)), (START + 5 * MILLI, None));
+        assert_eq!(arrived(&mut wire, look), [START + 30 * MILLI]);
+        // An urgent frame goes ahead, and has room beyond that of others.
+        assert_eq!(wire.give(0, look, Channel::Urgent, &[0; 100]), 0);
+        assert_eq!(arrived(&mut wire, look), [START + 31 * MILLI]);
+        assert_eq!(wire.give(0, look, Channel::Urgent, &[0; 100_000]), 0);
+        assert_eq!(wire.give(0, look, Channel::Urgent, &[0; 100]), 100);
+        assert_eq!(wire.room(0), None);
+        arrived(&mut wire, START + 2_000 * MILLI);
+        assert_eq!((wire.room(0), wire.room(0)), (Some((Channel::Urgent, 0)), None));
     }
 }
