@@ -64,11 +64,39 @@ impl Head {
             paper: self.paper,
             ours: None,
             spread: None,
+            floor: None,
             goal: self.goal,
             met: None,
             why: None,
         }
     }
+}
+
+/// The columns of a terminal that the table is made for.
+const WIDTH: usize = 80;
+
+/// The indentation of a row's measure below its figures.
+const INDENT: &str = "    ";
+
+/// Adds words as indented lines of at most [`WIDTH`] columns.
+fn fill(words: &str, text: &mut String) {
+    let mut column = 0;
+    for word in words.split(' ') {
+        let length = word.chars().count() + 1;
+        if column > 0 && column + length > WIDTH {
+            text.push('\n');
+            column = 0;
+        }
+        if column == 0 {
+            text.push_str(INDENT);
+            column = INDENT.len() - 1;
+        } else {
+            text.push(' ');
+        }
+        text.push_str(word);
+        column += length;
+    }
+    text.push('\n');
 }
 
 /// One figure with its goal.
@@ -86,6 +114,10 @@ pub struct Row {
     pub ours: Option<f64>,
     /// The smallest and the largest over the seeds.
     pub spread: Option<[f64; 2]>,
+    /// The best figure that any system could reach in this run, in the row's unit; absent where
+    /// none is computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<f64>,
     /// The goal.
     pub goal: Goal,
     /// Whether the goal was met; absent if it could not be measured.
@@ -104,7 +136,14 @@ impl Row {
         self
     }
 
-    fn line(&self) -> String {
+    /// Sets the floor.
+    pub fn beside(self, floor: f64) -> Row {
+        Row { floor: Some(floor), ..self }
+    }
+
+    /// The figures as one line of at most [`WIDTH`] columns unless the spread is long, and the
+    /// measure indented below them.
+    fn lines(&self) -> String {
         let figure = |value: Option<f64>| value.map_or("-".to_owned(), number);
         let spread = self.spread.map_or(String::new(), |[low, high]| format!("({} to {})", number(low), number(high)));
         let met = match self.met {
@@ -112,9 +151,11 @@ impl Row {
             Some(false) => "NO",
             None => "-",
         };
-        let (paper, ours, goal) = (figure(self.paper), figure(self.ours), self.goal.to_string());
-        let measure = format!("{}, {}", self.measure, self.unit);
-        format!("{:<20} {measure:<96} {paper:>7} {ours:>9} {spread:<20} {goal:<9} {met}", self.id)
+        let [paper, ours, floor] = [self.paper, self.ours, self.floor].map(figure);
+        let (goal, Row { id, measure, unit, .. }) = (self.goal.to_string(), self);
+        let mut text = format!("{id:<21} {paper:>6} {ours:>8} {floor:>8} {goal:<9} {met:<3} {spread}\n");
+        fill(&format!("{measure}, {unit}"), &mut text);
+        text
     }
 }
 
@@ -186,14 +227,9 @@ impl Report {
     pub fn table(&self) -> String {
         let effort = if self.effort.quick { ", short runs: no evidence" } else { "" };
         let mut text = format!("\n{} ({}), {} seeds{effort}\n", self.experiment, self.driver, self.effort.seeds);
-        let _ = writeln!(
-            text,
-            "{:<20} {:<96} {:>7} {:>9} {:<20} {:<9} met",
-            "row", "measure", "paper", "ours", "(spread)", "goal"
-        );
+        let _ = writeln!(text, "{:<21} {:>6} {:>8} {:>8} {:<9} met (spread)", "row", "paper", "ours", "floor", "goal");
         for row in &self.rows {
-            text.push_str(&row.line());
-            text.push('\n');
+            text.push_str(&row.lines());
         }
         for row in &self.rows {
             if let Some(why) = &row.why {
@@ -237,6 +273,20 @@ mod tests {
         assert!(!report.all_met());
         let table = report.table();
         assert!(table.contains("6.00") && table.contains("NO") && table.contains("loss: the sun"), "{table}");
+    }
+
+    #[test]
+    fn the_table_has_the_floor_and_fits_a_terminal_of_eighty_columns() {
+        let mut report = Report::new("test", "virtual", Effort { seeds: 1, quick: false, full: false });
+        let head = Head {
+            measure: "events that are lost on their way, of all events that any publisher has published",
+            ..HEAD
+        };
+        report.add(Part { rows: vec![head.worst(&[4.0, 6.0]).beside(0.25)], ..Part::default() });
+        assert_eq!(report.to_json()["rows"][0]["floor"], 0.25);
+        let table = report.table();
+        assert!(table.contains("   0.250 ") && table.contains("\n    published, %\n"), "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= WIDTH), "{table}");
     }
 
     #[test]
