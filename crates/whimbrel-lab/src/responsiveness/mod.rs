@@ -8,9 +8,11 @@
 
 mod audience;
 mod dead;
+mod judge;
 mod multihop;
 mod noise;
 mod overhead;
+mod overload;
 mod plots;
 mod reaction;
 mod runs;
@@ -37,4 +39,5 @@ pub const VIRTUAL: &[Plan] = &[
     dead::PLAN,
     noise::PLAN,
     told::PLAN,
+    overload::PLAN,
 ];

@@ -89,7 +89,7 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
             Preset::Paper => "(c) mean latency above the shortest way's, worst pair, BP+QoS, preset paper",
         };
         let head = Head { id, measure, unit: "ms", paper: None, goal: Goal::at_most(HOP_MS) };
-        head.worst(&above.collect::<Vec<_>>())
+        head.worst(&above.collect::<Vec<_>>()).beside(0.0)
     });
     let best = of(Contender { version: Technique::Best, preset: Preset::Own }).next().expect("there is a seed");
     let table = ALL_PAIRS.iter().enumerate().map(|(index, pair)| {

@@ -179,6 +179,11 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         head("d-busy", "(d) control per direction of a link, events flow, with QUIC, mean, BP+QoS", None, 3.5)
             .mean(&measured.of(own, BODY, in_quic, 2 * LINKS)),
     ];
-    let (chart, notes) = measured.figure();
+    let (chart, mut notes) = measured.figure();
+    notes.push(
+        "d-*: there is no floor, as a router that knows all sends no control; BP+QoS has to measure links in use, \
+         and DP, which only keeps them up, is the least that is measured here"
+            .to_owned(),
+    );
     Ok(Part { rows, notes, charts: vec![chart] })
 }

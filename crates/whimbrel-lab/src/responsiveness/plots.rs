@@ -64,3 +64,48 @@ pub fn over_time(file: &str, title: &str, contenders: &[(Contender, &[(f64, f64)
         curves: contenders.iter().map(curve).collect(),
     }
 }
+
+/// Samples of one kind.
+pub struct SampleSet {
+    /// The name in the legend.
+    pub name: String,
+    /// The index of its colour.
+    pub colour: usize,
+    /// The style.
+    pub style: Style,
+    /// The samples, in any order.
+    pub samples: Vec<f64>,
+}
+
+/// The cumulative distributions of some samples.
+pub fn cumulative(file: &str, title: &str, x: Axis, sets: Vec<SampleSet>) -> Chart {
+    let curve = |set: SampleSet| {
+        let SampleSet { name, colour, style, mut samples } = set;
+        samples.sort_by(f64::total_cmp);
+        let whole = samples.len() as f64;
+        let points =
+            (1..).zip(samples).map(|(number, sample): (u32, _)| Point::new(sample, 100.0 * f64::from(number) / whole));
+        Curve { name, colour, style, points: points.collect() }
+    };
+    Chart {
+        file: file.to_owned(),
+        title: title.to_owned(),
+        x,
+        y: Axis::linear("trials, %"),
+        curves: sets.into_iter().map(curve).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cumulative_distribution_rises_to_all_samples() {
+        let (name, samples) = ("one".to_owned(), vec![3.0, 1.0, 2.0, 4.0]);
+        let set = SampleSet { name, colour: 0, style: Style::Line, samples };
+        let chart = cumulative("file", "title", Axis::linear("x"), vec![set]);
+        let points: Vec<_> = chart.curves[0].points.iter().map(|point| (point.x, point.y)).collect();
+        assert_eq!(points, [(1.0, 25.0), (2.0, 50.0), (3.0, 75.0), (4.0, 100.0)]);
+    }
+}

@@ -73,6 +73,10 @@ pub const DEADLINE: Duration = Duration::from_millis(50);
 /// The delay of a path that has become slow.
 pub const SLOW: Duration = Duration::from_millis(100);
 
+/// The interval of a receiver's reports of a busy link: the greater of 20 ms and a quarter of the
+/// least deadline.
+pub const REPORT_EVERY: Duration = Duration::from_millis(20);
+
 /// The chance of a path to be bad in a slot, per thousand.
 const BAD_PERMILLE: u64 = 120;
 

@@ -7,6 +7,7 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use whimbrel_event::Reliability;
 
+use super::judge::DelayCauses;
 use super::plots;
 use super::runs::play_all;
 use super::scene::{
@@ -103,13 +104,17 @@ impl SlotRun {
         let from = START + BEGIN + preset.warm_up();
         let slots = if self.is_whole { SlotPlan::whole(from) } else { SlotPlan::windows(from, preset) };
         let truth = slots.truth(&Truth::mesh(), self.seed, self.of.trouble);
-        let play = Play { reliability: self.of.reliability, ..Play::new(self.contender, &truth, self.seed) };
+        let play = Play {
+            reliability: self.of.reliability,
+            is_judged: self.contender.version == Technique::Reactive,
+            ..Play::new(self.contender, &truth, self.seed)
+        };
         let mut world = MeshWorld::new(&play);
         world.run_until(slots.end());
         world.fall_silent();
         let drain = if self.of.reliability == Reliability::Reliable { DRAIN_RELIABLE } else { DRAIN };
         world.run_until(slots.end() + drain);
-        RunTally::of(&world, &truth, |at| slots.weight(at))
+        RunTally::judged(&world, &truth, preset.settled(), |at| slots.weight(at))
     }
 }
 
@@ -177,10 +182,17 @@ impl Played {
     }
 }
 
-/// A row of one contender, with the floor beside it.
-fn beside_floor(mut row: Row, floor: f64) -> Row {
-    let _ = write!(row.measure, " (floor {})", number(floor));
-    row
+impl Played {
+    /// Why events of the versions that react were late although there was a way.
+    fn verdicts(&self, what: &str) -> String {
+        let judged = self.contenders.iter().filter(|contender| contender.version == Technique::Reactive);
+        let of = |contender: &Contender| {
+            let mut sum = DelayCauses::default();
+            self.of(*contender).iter().for_each(|run| sum.add(&run.verdicts));
+            format!("{}: {}", contender.name(), sum.text())
+        };
+        format!("{what}: events, {}", judged.map(of).collect::<Vec<_>>().join(" | "))
+    }
 }
 
 /// What is counted, and what the truth of the links allows.
@@ -208,7 +220,7 @@ impl Counted {
             let (id, paper) = (self.ids[contender.place()], self.paper[contender.version as usize]);
             let mut row = Head { id, measure: self.measure, unit: "%", paper, goal }.mean(&shares);
             let _ = write!(row.measure, ", {}", contender.name());
-            beside_floor(row, floor)
+            row.beside(floor)
         };
         played.contenders.iter().map(row).collect()
     }
@@ -238,7 +250,12 @@ fn dynamic(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         Some(difference) => head.mean(&[difference]),
         None => head.unmeasured("a quick run plays windows only"),
     });
-    let notes = vec![degradations(effort), by_pair_note("(a) mean latency, ms", &played.by_pair(PairTally::mean_ms))];
+    let notes = vec![
+        degradations(effort),
+        by_pair_note("(a) mean latency, ms", &played.by_pair(PairTally::mean_ms)),
+        played.verdicts("(a)"),
+        "a-windows: there is no floor, as two ways of playing the same slots are compared".to_owned(),
+    ];
     Ok(Part { rows, notes, charts: dynamic_charts(&played) })
 }
 
@@ -250,7 +267,7 @@ fn gap_row(id: &'static str, preset: Preset, played: &Played) -> Row {
     let measure = "(a) gap between DP and the floor that is covered";
     let head = Head { id, measure, unit: "%", paper: None, goal: Goal::at_least(99.0) };
     let mut row = match direct > floor {
-        true => head.mean(&[100.0 * (direct - ours) / (direct - floor)]),
+        true => head.mean(&[100.0 * (direct - ours) / (direct - floor)]).beside(100.0),
         false => head.unmeasured("no direct path was bad in these runs"),
     };
     let _ = write!(row.measure, ", {}", Contender { version: Technique::Reactive, preset }.name());
@@ -318,7 +335,7 @@ fn failure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let latency = played.by_pair(PairTally::mean_ms);
     Ok(Part {
         rows: counted.rows(&played),
-        notes: vec![format!("(b) late or lost, %: {}", late.join("; "))],
+        notes: vec![format!("(b) late or lost, %: {}", late.join("; ")), played.verdicts("(b)")],
         charts: vec![
             plots::by_pair(
                 "responsiveness-figure-6a",
@@ -351,8 +368,9 @@ fn reliable(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         let floor = mean(&played.shares(contender, |pair| pair.floor_late));
         let lost = head(lost, "(b) events lost, reliable topics, all six pairs", 0.0);
         let late = head(late, "(b) events over the deadline, reliable topics, all six pairs", 1.0);
-        let lost = lost.mean(&played.shares(contender, |pair| pair.lost));
-        let late = beside_floor(late.mean(&played.shares(contender, |pair| pair.late)), floor);
+        // A link is there again some time, and an event that may wait for it is not lost.
+        let lost = lost.mean(&played.shares(contender, |pair| pair.lost)).beside(0.0);
+        let late = late.mean(&played.shares(contender, |pair| pair.late)).beside(floor);
         rows.extend([lost, late].map(|mut row| {
             let _ = write!(row.measure, ", {}", contender.name());
             row
@@ -372,12 +390,14 @@ fn reliable(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         by_pair_note("(b) reliable: lost, %", &lost),
         by_pair_note(&format!("(b) reliable: over {deadline} ms, %"), &late),
         by_pair_note("(b) reliable: mean latency, ms", &latency),
+        played.verdicts("(b) reliable"),
     ];
     Ok(Part { rows, notes, charts: vec![chart] })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::judge::DelayCause;
     use super::*;
 
     fn windows(version: Technique, trouble: Trouble) -> RunTally {
@@ -390,6 +410,14 @@ mod tests {
     fn a_seed_is_all_there_is_to_a_run() {
         let play = || windows(Technique::Reactive, Trouble::Slow);
         assert_eq!(play(), play());
+    }
+
+    #[test]
+    fn a_cause_is_known_of_every_late_event_that_had_a_way() {
+        for trouble in [Trouble::Slow, Trouble::Hole] {
+            let verdicts = windows(Technique::Reactive, trouble).verdicts;
+            assert!(verdicts.all() > 0 && verdicts.of(DelayCause::Unknown) == 0, "{trouble:?}: {}", verdicts.text());
+        }
     }
 
     #[test]

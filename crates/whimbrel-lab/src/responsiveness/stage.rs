@@ -10,6 +10,7 @@ use whimbrel_event::{
 use whimbrel_sim::random::Random;
 
 use super::audience::{Audience, NUMBER_BYTES};
+use super::judge::HopLog;
 use super::scene::{ALL_PAIRS, BROKERS, Contender, DEADLINE, EVERY, PUBLISHERS, TOPICS, Technique};
 use super::truth::Truth;
 use crate::cores::costs::Costs;
@@ -41,6 +42,8 @@ pub struct Play<'a> {
     pub body: usize,
     /// Whether anything is published.
     pub publishes: bool,
+    /// Whether hops are recorded, for the judge of late events.
+    pub is_judged: bool,
     /// The truth of the links.
     pub truth: &'a Truth,
     /// The seed of all randomness but the truth's.
@@ -50,7 +53,8 @@ pub struct Play<'a> {
 impl<'a> Play<'a> {
     /// Events of best effort with the body of the paper's smallest message.
     pub fn new(contender: Contender, truth: &'a Truth, seed: u64) -> Play<'a> {
-        Play { contender, reliability: Reliability::BestEffort, body: BODY, publishes: true, truth, seed }
+        let reliability = Reliability::BestEffort;
+        Play { contender, reliability, body: BODY, publishes: true, is_judged: false, truth, seed }
     }
 }
 
@@ -85,9 +89,11 @@ impl MeshWorld {
         }
         let phase = |random: &mut Random| Duration::from_micros(random.below(PHASES));
         let begin = |random: &mut Random| if play.publishes { START + BEGIN + phase(random) } else { Time::MAX };
+        let mut audience = Audience::new(START, &TOPICS, ALL_PAIRS.len());
+        audience.hops = play.is_judged.then(HopLog::default);
         let mut world = MeshWorld {
             net,
-            audience: Audience::new(START),
+            audience,
             reliability: play.reliability,
             body: vec![b'.'; play.body.max(NUMBER_BYTES)],
             next: std::array::from_fn(|_| begin(&mut random)),
@@ -110,16 +116,8 @@ impl MeshWorld {
         });
         let subscribers: Vec<_> = (0..).zip(ALL_PAIRS).map(|(number, pair)| (attach(pair.to, number), pair)).collect();
         for (link, pair) in subscribers {
-            let wish = Wish {
-                filter: TOPICS[pair.topic].into(),
-                selector: None,
-                durability: Durability::Nondurable,
-                qos: Qos::AtMostOnce,
-                from: None,
-                by_token: false,
-                notices: false,
-            };
-            self.net.ask(pair.to, Ask::Subscribe(link, Box::new(wish)), &mut self.audience);
+            let wish = Box::new(plain_wish(TOPICS[pair.topic]));
+            self.net.ask(pair.to, Ask::Subscribe(link, wish), &mut self.audience);
         }
         self.run_until(START + BEGIN);
         assert_eq!(self.audience.answered, ALL_PAIRS.len(), "brokers that know each other answer at once");
@@ -148,7 +146,7 @@ impl MeshWorld {
         let sent = &mut self.audience.sent[topic];
         self.body[..NUMBER_BYTES].copy_from_slice(&(sent.len() as u64).to_le_bytes());
         sent.push(now);
-        let event = event(TOPICS[topic], self.reliability, &self.body);
+        let event = event(TOPICS[topic], self.reliability, Some(DEADLINE), &self.body);
         let event = Event::keep(EventId { pubend: PubendId(0), tick: Tick(0) }, now, &event);
         let link = Link(PUBLISHER + topic as u32);
         self.net.ask(PUBLISHERS[topic], Ask::Publish(link, 1, event), &mut self.audience);
@@ -180,8 +178,26 @@ fn profiles(version: Technique) -> Vec<Profile> {
     TOPICS.map(|topic| Profile { filter: topic.into(), deadline, ..Profile::default() }).into()
 }
 
-/// An event with the deadline of its topic.
-fn event<'a>(topic: &'a str, reliability: Reliability, payload: &'a [u8]) -> EventRef<'a> {
+/// A subscription to a topic from now on.
+pub fn plain_wish(topic: &'static str) -> Wish {
+    Wish {
+        filter: topic.into(),
+        selector: None,
+        durability: Durability::Nondurable,
+        qos: Qos::AtMostOnce,
+        from: None,
+        by_token: false,
+        notices: false,
+    }
+}
+
+/// An event with a deadline, if it is to have one.
+pub fn event<'a>(
+    topic: &'a str,
+    reliability: Reliability,
+    deadline: Option<Duration>,
+    payload: &'a [u8],
+) -> EventRef<'a> {
     EventRef {
         topic,
         attributes: Attributes::EMPTY,
@@ -191,7 +207,7 @@ fn event<'a>(topic: &'a str, reliability: Reliability, payload: &'a [u8]) -> Eve
         reliability,
         importance: whimbrel_event::IMPORTANCE_DEFAULT,
         expires: None,
-        deadline_ms: Some(DEADLINE.as_millis() as u32),
+        deadline_ms: deadline.map(|deadline| deadline.as_millis() as u32),
         publisher: Publisher::UNKNOWN,
     }
 }

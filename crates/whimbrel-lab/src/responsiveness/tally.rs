@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use whimbrel_event::Time;
 
+use super::judge::{DelayCauses, EventKey, Judge, LateEvent};
 use super::scene::{ALL_PAIRS, BROKERS, DEADLINE, PAIRS, PUBLISHERS, SHOWN};
 use super::stage::MeshWorld;
 use super::truth::{Floor, Truth};
@@ -73,9 +74,22 @@ pub struct RunTally {
     pub series: Vec<(f64, f64)>,
     /// Events that arrived again at a subscriber.
     pub repeated: u64,
+    /// Why events were late that had a way in time, if their hops were recorded; each counts once.
+    pub verdicts: DelayCauses,
 }
 
 impl RunTally {
+    /// As [`RunTally::of`], with the verdicts on late events; `settled`: how long it takes at most
+    /// until all have followed a change.
+    pub fn judged(world: &MeshWorld, truth: &Truth, settled: Duration, weight: impl Fn(Time) -> f64) -> RunTally {
+        let mut tally = RunTally::of(world, truth, &weight);
+        if let Some(log) = &world.audience.hops {
+            let judge = Judge { truth, hosts: &world.hosts(), settled };
+            tally.verdicts = judge.count(log, &late_events(world, truth, weight));
+        }
+        tally
+    }
+
     /// The counts of all events by a weight, which depends on when they were published.
     pub fn of(world: &MeshWorld, truth: &Truth, weight: impl Fn(Time) -> f64) -> RunTally {
         let mut floor = Floor::new(truth, BROKERS);
@@ -121,6 +135,26 @@ impl RunTally {
             self.pairs.iter().fold((0.0, 0.0), |(part, whole), pair| (part + of(pair), whole + pair.sent));
         100.0 * part / whole
     }
+}
+
+/// The events that count and were late or lost, and which an omniscient router would have delivered
+/// in time.
+fn late_events(world: &MeshWorld, truth: &Truth, weight: impl Fn(Time) -> f64) -> Vec<LateEvent> {
+    let mut floor = Floor::new(truth, BROKERS);
+    let mut late = Vec::new();
+    for (index, pair) in ALL_PAIRS.iter().enumerate() {
+        for (number, published) in world.audience.sent[pair.topic].iter().enumerate() {
+            let arrival = world.audience.arrival(index, number);
+            let is_late = arrival.is_none_or(|at| at.since(*published) > DEADLINE) && weight(*published) > 0.0;
+            let mut had_way =
+                || floor.takes(PUBLISHERS[pair.topic], pair.to, *published).is_some_and(|least| least <= DEADLINE);
+            if is_late && had_way() {
+                let key = EventKey { topic: pair.topic, number };
+                late.push(LateEvent { key, to: pair.to, published: *published });
+            }
+        }
+    }
+    late
 }
 
 /// The sums by pair of several runs.

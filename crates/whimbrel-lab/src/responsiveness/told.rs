@@ -11,15 +11,18 @@ use whimbrel_core::{
     Accepted, Delivery, Durability, Granted, Hop, Kick, Link, LinkOutput, NOTICE_TOPIC, Output, Profile, Refusal, Sent,
 };
 use whimbrel_event::{
-    AcceptedEvent, Attributes, Event, EventId, EventRef, Headers, PubendId, Publisher, Qos, Reliability, Tick, Time,
+    AcceptedEvent, Attributes, Event, EventId, EventRef, Headers, HostId, PubendId, Publisher, Qos, Reliability, Tick,
+    Time,
 };
 use whimbrel_sim::random::Random;
 
+use super::judge::{DelayCauses, EventKey, HopLog, Judge, LateEvent};
 use super::runs::play_all;
 use super::scene::{Contender, DEADLINE, EVERY, Preset, Technique};
+use super::truth::{Floor, Truth};
 use crate::cores::costs::Costs;
 use crate::cores::drift::ClockDrift;
-use crate::cores::wire::{WayCourse, WayTruth};
+use crate::cores::wire::WayTruth;
 use crate::cores::{Ask, Clients, Cores, START, Setup, Wish};
 use crate::experiment::report::{Head, Part};
 use crate::experiment::{Effort, Plan};
@@ -97,6 +100,7 @@ struct NoticeReader {
     numbers: BTreeMap<EventId, usize>,
     /// Events that the subscriber was told to be overdue, and when.
     overdue: Vec<(EventId, Time)>,
+    hops: HopLog,
 }
 
 /// The number in an event's body.
@@ -124,8 +128,9 @@ impl LinkOutput for NoticeReader {
     }
 
     fn hop(&mut self, event: &AcceptedEvent<'_>, hop: Hop) {
+        let number = number_of(event.event.payload);
+        self.hops.record(EventKey { topic: 0, number }, self.node, self.now, hop);
         if self.node == TO && matches!(hop, Hop::Came { .. }) {
-            let number = number_of(event.event.payload);
             self.numbers.insert(event.id, number);
             self.fates[number].here.get_or_insert(self.now);
         }
@@ -179,9 +184,36 @@ struct ToldRun {
     watched: Duration,
 }
 
+/// What a run gives.
+#[derive(Clone, Debug)]
+struct ToldOutcome {
+    /// The events that were published after the trouble began.
+    fates: Vec<ToldEvent>,
+    /// Why those were late that had a way in time.
+    verdicts: DelayCauses,
+}
+
+/// How paths are chosen, and how fast.
+const CONTENDER: Contender = Contender { version: Technique::Reactive, preset: Preset::Own };
+
 impl ToldRun {
-    fn world(&self) -> (Cores, NoticeReader) {
-        let contender = Contender { version: Technique::Reactive, preset: Preset::Own };
+    /// The truth of the links.
+    fn truth(&self) -> Truth {
+        let good = WayTruth { noise: NOISE, ..WayTruth::steady(DELAY) };
+        let mut links = vec![[FROM, TO]];
+        if self.trouble == WayTrouble::Hole {
+            links.extend([[FROM, BETWEEN], [BETWEEN, TO]]);
+        }
+        let mut truth = Truth::steady(links.into_iter().map(|ends| (ends, DELAY))).map(|_| good);
+        truth.change(0, START + TROUBLE, |side, way| match self.trouble {
+            WayTrouble::SlowOneWay if side == 0 => WayTruth { delay: SLOW_DELAY, ..way },
+            WayTrouble::SlowOneWay => way,
+            WayTrouble::Hole => WayTruth { loss: 1.0, ..way },
+        });
+        truth
+    }
+
+    fn world(&self, truth: &Truth) -> (Cores, NoticeReader) {
         let mut net = Cores::new(Costs::FREE, self.seed << 16);
         let [mut of_from, mut of_to] = DRIFTS;
         if self.is_swapped {
@@ -189,28 +221,21 @@ impl ToldRun {
         }
         for drift in [of_from, of_to, ClockDrift::default()] {
             let profile = Profile { filter: TOPIC.into(), deadline: Some(DEADLINE), ..Profile::default() };
-            let (routing, pace) = (contender.version.routing(), contender.preset.pace());
+            let (routing, pace) = (CONTENDER.version.routing(), CONTENDER.preset.pace());
             net.add(Setup { routing, pace, profiles: vec![profile], drift, ..Setup::default() });
         }
-        let good = WayTruth { noise: NOISE, ..WayTruth::steady(DELAY) };
-        let [there, back] = match self.trouble {
-            WayTrouble::SlowOneWay => [WayTruth { delay: SLOW_DELAY, ..good }, good],
-            WayTrouble::Hole => [WayTruth { loss: 1.0, ..good }; 2],
-        };
-        let course = |later| WayCourse(vec![(START, good), (START + TROUBLE, later)]);
-        net.link_over([FROM, TO], [course(there), course(back)]);
-        if self.trouble == WayTrouble::Hole {
-            let steady = || WayCourse(vec![(START, good)]);
-            net.link_over([FROM, BETWEEN], [steady(), steady()]);
-            net.link_over([BETWEEN, TO], [steady(), steady()]);
+        for link in &truth.links {
+            net.link_over(link.ends, link.courses.clone());
         }
         let (fates, numbers, overdue) = (Vec::new(), BTreeMap::new(), Vec::new());
-        (net, NoticeReader { now: START, node: FROM, drift: of_to, fates, numbers, overdue })
+        let hops = HopLog::default();
+        (net, NoticeReader { now: START, node: FROM, drift: of_to, fates, numbers, overdue, hops })
     }
 
-    /// Plays the run. Returns the events that were published after the trouble began.
-    fn play(&self) -> Vec<ToldEvent> {
-        let (mut net, mut listener) = self.world();
+    /// Plays the run.
+    fn play(&self) -> ToldOutcome {
+        let truth = self.truth();
+        let (mut net, mut listener) = self.world(&truth);
         net.run_until(START + BEGIN / 2, &mut listener);
         for (node, link) in [(FROM, PUBLISHER), (TO, SUBSCRIBER)] {
             let client = format!("client-{}", link.0);
@@ -243,9 +268,26 @@ impl ToldRun {
                 listener.fates[*number].told.get_or_insert(at);
             }
         }
+        let nodes = 0..=BETWEEN;
+        let hosts: Vec<HostId> = nodes.map(|node| net.core(node).host()).collect();
+        let judge = Judge { truth: &truth, hosts: &hosts, settled: CONTENDER.preset.settled() };
+        let verdicts = judge.count(&listener.hops, &late_events(&truth, &listener.fates));
         listener.fates.retain(|fate| fate.published.since(START) >= TROUBLE);
-        listener.fates
+        ToldOutcome { fates: listener.fates, verdicts }
     }
+}
+
+/// The events that were late, and which an omniscient router would have delivered in time.
+fn late_events(truth: &Truth, fates: &[ToldEvent]) -> Vec<LateEvent> {
+    let mut floor = Floor::new(truth, BETWEEN + 1);
+    let numbered = fates.iter().enumerate();
+    let late = numbered.filter(|(_, fate)| fate.delivered.is_none_or(|(at, _)| at.since(fate.published) > DEADLINE));
+    let of = |(number, fate): (usize, &ToldEvent)| LateEvent {
+        key: EventKey { topic: 0, number },
+        to: TO,
+        published: fate.published,
+    };
+    late.map(of).filter(|event| floor.takes(FROM, TO, event.published).is_some_and(|least| least <= DEADLINE)).collect()
 }
 
 fn event(payload: &[u8]) -> EventRef<'_> {
@@ -297,8 +339,8 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     jobs.extend(runs(WayTrouble::Hole, HOLE_WATCHED));
     let played = play_all(&jobs, bar, ToldRun::play);
     let of = |trouble| {
-        let is_it = move |(job, _): &(&ToldRun, &Vec<ToldEvent>)| job.trouble == trouble;
-        jobs.iter().zip(&played).filter(is_it).map(|(_, fates)| fates)
+        let is_it = move |(job, _): &(&ToldRun, &ToldOutcome)| job.trouble == trouble;
+        jobs.iter().zip(&played).filter(is_it).map(|(_, outcome)| &outcome.fates)
     };
     let errors: Vec<f64> = of(WayTrouble::SlowOneWay).map(|fates| error_ms(fates)).collect();
     let told: Vec<f64> = of(WayTrouble::Hole).flat_map(|fates| told_after_ms(fates)).collect();
@@ -319,8 +361,13 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let overdue = if told.is_empty() {
         overdue.unmeasured("no event that was known was missing at its deadline")
     } else {
-        overdue.worst(&told)
+        overdue.worst(&told).beside(0.0)
     };
-    let notes = vec![format!("told: {} events were known and missing at their deadlines", told.len())];
-    Ok(Part { rows: vec![age.worst(&errors), overdue], notes, charts: Vec::new() })
+    let mut verdicts = DelayCauses::default();
+    played.iter().for_each(|outcome| verdicts.add(&outcome.verdicts));
+    let notes = vec![
+        format!("told: {} events were known and missing at their deadlines", told.len()),
+        format!("told: events, {}", verdicts.text()),
+    ];
+    Ok(Part { rows: vec![age.worst(&errors).beside(0.0), overdue], notes, charts: Vec::new() })
 }

@@ -60,9 +60,17 @@ impl Truth {
     /// # Panics
     /// When there is no such link.
     pub fn way(&self, from: usize, to: usize, at: Time) -> &WayTruth {
+        self.course(from, to).at(at)
+    }
+
+    /// The truth of the link from a broker to another one over time.
+    ///
+    /// # Panics
+    /// When there is no such link.
+    pub fn course(&self, from: usize, to: usize) -> &WayCourse {
         let is_it = |link: &&LinkTruth| link.ends == [from, to] || link.ends == [to, from];
         let link = self.links.iter().find(is_it).expect("they are linked");
-        link.courses[usize::from(link.ends[0] != from)].at(at)
+        &link.courses[usize::from(link.ends[0] != from)]
     }
 }
 
