@@ -1,16 +1,22 @@
-//! Events with a deadline between real brokers, over a direct link that fails or becomes slow
-//! without a word, and another way.
+//! Events with a deadline between real brokers, over a direct link that fails, becomes slow or
+//! loses packets without a word, and another way.
 
 use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use whimbrel_client::{Client, Event, Events, Options, Publish, QoS, Receipt, Subscription};
-use whimbrel_sim::wan::WanProfile;
+use whimbrel_sim::wan::{Loss, WanProfile};
 
 use crate::world::World;
 
 /// Between two events.
 const PACE: Duration = Duration::from_millis(10);
+
+/// Between two events of a flow that loads a link.
+const PACE_UNDER_LOAD: Duration = Duration::from_millis(2);
+
+/// Bytes of such an event.
+const LOAD_BYTES: usize = 1_000;
 
 /// A link is silent for two seconds before probes alone find it dead: a shorter pause was a
 /// reaction to the events' own reports.
@@ -27,11 +33,16 @@ const FIRST_OF_CLASS: u8 = 8;
 
 const LINK: WanProfile = WanProfile { delay: Duration::from_millis(4), ..WanProfile::PERFECT };
 const SLOW: WanProfile = WanProfile { delay: Duration::from_millis(700), ..WanProfile::PERFECT };
+const LOSSY: WanProfile = WanProfile { loss: Loss::independent(300_000), ..LINK };
 
 /// A publisher at broker 0 and a subscriber at broker 2.
 struct AlarmFlow {
     publisher: Client,
     subscriber: Events,
+    /// Between two events.
+    pace: Duration,
+    /// What follows the number of an event in its body.
+    filling: String,
     sent: u32,
     /// The numbers that have arrived, each with its time.
     arrived: Vec<(u32, Instant)>,
@@ -54,6 +65,8 @@ impl AlarmFlow {
         AlarmFlow {
             publisher,
             subscriber,
+            pace: PACE,
+            filling: String::new(),
             sent: 0,
             arrived: Vec::new(),
             receipts: Vec::new(),
@@ -64,13 +77,14 @@ impl AlarmFlow {
 
     /// Publishes at a steady pace, and takes what arrives, until a condition holds.
     async fn run(&mut self, is_over: impl Fn(&AlarmFlow) -> bool) {
-        let mut pace = interval(PACE);
+        let mut pace = interval(self.pace);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !is_over(self) {
             tokio::select! {
                 _ = pace.tick() => {
                     self.sent += 1;
-                    let publish = Publish::new("alarm/1", self.sent.to_string()).qos(QoS::AtLeastOnce);
+                    let body = format!("{}{}", self.sent, self.filling);
+                    let publish = Publish::new("alarm/1", body).qos(QoS::AtLeastOnce);
                     self.receipts.push(self.publisher.send(publish).await.expect("its broker lives"));
                 }
                 event = self.subscriber.next() => self.take(event),
@@ -81,7 +95,8 @@ impl AlarmFlow {
     fn take(&mut self, event: Option<Event>) {
         let Some(Event::Message(message)) = event else { panic!("the subscriber's broker lives") };
         let Some(id) = message.id() else { return };
-        let number = std::str::from_utf8(&message.payload).ok().and_then(|text| text.parse().ok());
+        let text = std::str::from_utf8(&message.payload).ok().map(|text| text.trim_end_matches('.'));
+        let number = text.and_then(|text| text.parse().ok());
         self.arrived.push((number.expect("a number"), Instant::now()));
         self.is_watched |= id.pubend.index() >= FIRST_OF_CLASS;
     }
@@ -128,4 +143,28 @@ async fn events_with_a_deadline_go_round_a_link_that_loses_everything() {
 async fn events_with_a_deadline_go_round_a_link_that_has_become_slow() {
     let pause = longest_pause(22, |world| world.relay(0, 2).set_profile(SLOW, SLOW)).await;
     assert!(pause < Duration::from_millis(650), "nothing has arrived for {pause:?}, as long as the link takes");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_with_a_deadline_leave_a_link_that_becomes_lossy_under_load_and_none_is_missing() {
+    let world = World::start(3, &[(0, 1), (1, 2), (0, 2)], LINK, 23).await;
+    let mut flow = AlarmFlow::start(&world).await;
+    (flow.pace, flow.filling) = (PACE_UNDER_LOAD, ".".repeat(LOAD_BYTES));
+    timeout(PATIENCE, flow.run(|flow| flow.is_watched)).await.expect("streams with a deadline are used");
+    let warm = Instant::now();
+    flow.run(|_| warm.elapsed() > Duration::from_secs(1)).await;
+    // A stream repeats what is lost, so that its frames are late or missing for a time.
+    let causes = ["lossy", "slow", "dark"];
+    let of = |cause| world.brokers[0].metric("whimbrel_overlay_reroutes_total", &format!("cause=\"{cause}\""));
+    let rerouted = || causes.map(of);
+    let before = tokio::task::block_in_place(rerouted);
+    // The events' direction only.
+    world.relay(0, 2).set_profile(LOSSY, LINK);
+    let began = Instant::now();
+    flow.run(|_| began.elapsed() > TROUBLE).await;
+    let after = tokio::task::block_in_place(rerouted);
+    flow.finish().await;
+    println!("events that left the link, {causes:?}: {before:?} before, {after:?} after");
+    let [before, after] = [before, after].map(|counts| counts.iter().sum::<f64>());
+    assert!(after > before, "no event left the lossy link: {before} before, {after} after");
 }
