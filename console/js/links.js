@@ -1,4 +1,5 @@
 // Links between brokers, each told by both of its ends, as one thing.
+import { span } from "./format.js";
 import { answers } from "./system.js";
 
 const pairKey = (a, b) => (a < b ? `${a}\n${b}` : `${b}\n${a}`);
@@ -17,7 +18,7 @@ export class Traffic {
         const before = this.#before.get(key);
         now.set(key, { at: answer.now_ms, bytes: link.bytes_in + link.bytes_out });
         const list = ends.get(pairKey(name, link.peer)) ?? [];
-        list.push({ ...link, load: gain(before, now.get(key)) });
+        list.push({ ...link, now_ms: answer.now_ms, load: gain(before, now.get(key)) });
         ends.set(pairKey(name, link.peer), list);
       }
     }
@@ -48,6 +49,13 @@ function condition(told, loss) {
   return known.length > 0 ? CONDITIONS[Math.max(...known)] : null;
 }
 
+/** Why a link is in a condition: what the ends say that find it, in which direction, and for how long. */
+function why(told, found) {
+  const ends = told.filter((end) => found !== "good" && end.condition === found && end.condition_cause);
+  const lasts = (end) => (end.condition_since_ms > 0 ? `, for ${span(Math.max(0, end.now_ms - end.condition_since_ms))}` : "");
+  return ends.map((end) => `to ${end.peer}: ${end.condition_cause}${lasts(end)}`).join("; ");
+}
+
 const most = (values) => {
   const known = values.filter((value) => value !== null && value !== undefined);
   return known.length > 0 ? Math.max(...known) : null;
@@ -68,11 +76,13 @@ export function links(topology, ends) {
   }
   return [...pairs].map(([key, { a, b, delays, losses }]) => {
     const told = ends.get(key) ?? [];
+    const found = condition(told, most(losses) ?? 0);
     return {
       a, b,
       delay: most(delays),
       loss: most(losses) ?? 0,
-      condition: condition(told, most(losses) ?? 0),
+      condition: found,
+      why: why(told, found),
       load: most(told.map((end) => end.load)),
       events: most(told.map((end) => end.events_in + end.events_out)),
       heldBack: told.length > 0 ? told.reduce((sum, end) => sum + end.events_held_back, 0) : null,

@@ -92,8 +92,9 @@ export function topology(name, set) {
   }));
   const own = mine(name).map(({ name: peer, delay_us, loss_permille }) => {
     const rate = 30_000 * WEIGHTS[name] * WEIGHTS[peer];
+    const isSlow = peer === "tower" && name === "harbour";
     return {
-      peer, host: HOSTS[peer], dialed: name < peer, delay_us, loss_permille, condition: peer === "tower" && name === "harbour" ? "slow" : "good", clock_ahead_ms: name < peer ? 3 : -3, unsent_bytes: 0,
+      peer, host: HOSTS[peer], dialed: name < peer, delay_us, loss_permille, condition: isSlow ? "slow" : "good", condition_cause: isSlow ? "events arrive late" : "", condition_since_ms: isSlow ? now - 42_000 : 0, clock_ahead_ms: name < peer ? 3 : -3, unsent_bytes: 0,
       frames_out: grown(200, now, 300), bytes_out: grown(rate, now, 300), frames_in: grown(150, now, 300), bytes_in: grown(rate * 0.6, now, 300),
       events_out: grown(rate / 210, now, 300), events_in: grown(rate / 350, now, 300), events_held_back: peer === "tower" && name === "harbour" ? 38 : 0,
     };

@@ -94,6 +94,7 @@ fn overlay(node: usize) -> OverlayConfig {
         interest_max: 256,
         expects_peers: true,
         links_wanted: 0,
+        surcharges: Default::default(),
         routing: whimbrel_core::Routing::default(),
         pace: whimbrel_core::Pace::DEFAULT,
         moves_sessions: true,

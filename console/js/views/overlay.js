@@ -67,7 +67,7 @@ class Graph {
     const [[x1, y1], [x2, y2]] = [this.#places.get(pair.a), this.#places.get(pair.b)];
     const short = room < 500 || pair.load === null;
     const words = [isBad(pair) && pair.condition, delay(pair.delay), pair.loss > 0 && pair.condition !== "dark" && permille(pair.loss), !short && `${bytes(pair.load)}/s`].filter(Boolean).join(" · ");
-    return svg("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4, class: "edge-label" }, words);
+    return svg("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 + 4, class: "edge-label" }, words, pair.why && svg("title", {}, pair.why));
   }
 
   #node(broker, app, picked) {
@@ -122,7 +122,7 @@ function linksTable() {
       { title: "Link", first: true, value: (row) => row.a, show: (row) => `${row.a} – ${row.b}` },
       { title: "Delay", numeric: true, value: (row) => row.delay, show: (row) => delay(row.delay) },
       { title: "Loss", numeric: true, value: (row) => row.loss, show: (row) => permille(row.loss) },
-      { title: "State", value: (row) => row.condition, show: (row) => (row.condition ? el("span", { class: `pill ${isBad(row) ? "bad" : "good"}` }, row.condition) : NONE) },
+      { title: "State", value: (row) => row.condition, show: (row) => (row.condition ? el("span", {}, el("span", { class: `pill ${isBad(row) ? "bad" : "good"}` }, row.condition), row.why && el("small", { class: "quiet" }, ` ${row.why}`)) : NONE) },
       { title: "Load", numeric: true, value: (row) => row.load, show: (row) => (row.load === null ? NONE : `${bytes(row.load)}/s`) },
       { title: "Events", numeric: true, value: (row) => row.events, show: (row) => count(row.events) },
       { title: "Held back", numeric: true, value: (row) => row.heldBack, show: (row) => el("span", { class: row.heldBack > 0 ? "late" : "" }, count(row.heldBack)) },

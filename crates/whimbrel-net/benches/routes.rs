@@ -27,7 +27,7 @@ fn host(number: usize) -> HostId {
 fn end(from: usize, to: usize, port: usize) -> Neighbour {
     let (low, high) = (from.min(to) as u64, from.max(to) as u64);
     let delay_us = 500 + (mixed(low << 32 | high) >> 40) as u32 % 50_000;
-    Neighbour { host: host(to), port: port as u16, delay_us, loss: (delay_us % 7) as u16 }
+    Neighbour { host: host(to), port: port as u16, delay_us, loss: (delay_us % 7) as u16, surcharge_us: 0 }
 }
 
 fn state(number: usize, sequence: u64, neighbours: &[usize]) -> LinkState {

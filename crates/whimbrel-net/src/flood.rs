@@ -36,7 +36,8 @@ impl Net {
     fn own_state(&self) -> LinkState {
         let neighbour = |peer: &Peer| {
             let (delay_us, loss) = peer.announced();
-            Neighbour { host: peer.host().expect("the link is up"), port: peer.port, delay_us, loss }
+            let host = peer.host().expect("the link is up");
+            Neighbour { host, port: peer.port, delay_us, loss, surcharge_us: peer.surcharge_us }
         };
         LinkState {
             host: self.identity.host,
@@ -427,6 +428,7 @@ mod tests {
             interest_max: 256,
             expects_peers: true,
             links_wanted: 0,
+            surcharges: Default::default(),
             release_mark: usize::MAX,
             young_for: Duration::from_secs(1),
             examined_kinds: &[],

@@ -1,6 +1,7 @@
 //! The network layer as a whole: its state, and what others may ask of it.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use whimbrel_event::{Deployment, EventId, HostId, Tick, Time};
 use whimbrel_wire::PreviousIdentity;
@@ -50,6 +51,9 @@ pub struct Config {
     /// Kinds of messages between other brokers that are examined here, see
     /// [`NetEvent::Passing`](crate::NetEvent::Passing).
     pub examined_kinds: &'static [u8],
+    /// What links to some brokers cost beside delay and loss, microseconds, by the brokers' names:
+    /// of the first [`whimbrel_wire::SURCHARGES_MAX`] names.
+    pub surcharges: BTreeMap<Box<str>, u32>,
     /// How paths are chosen.
     pub routing: Routing,
     /// How fast links are measured, told of and followed.
@@ -128,6 +132,7 @@ impl Net {
             release_mark: usize::MAX,
             young_for: Duration::ZERO,
             examined_kinds: &[],
+            surcharges: BTreeMap::new(),
             routing: Routing::default(),
             pace: Pace::DEFAULT,
         };

@@ -16,6 +16,10 @@ pub const GOODBYE_BYTES_MAX: usize = 256;
 /// one keep to it, so that each can pass on fields that it does not know.
 pub const LATER_BYTES_MAX: usize = 1024;
 
+/// Links of a broker with a surcharge, at most: with what a later version may add they are fewer
+/// than [`LATER_BYTES_MAX`] bytes to an earlier one.
+pub const SURCHARGES_MAX: usize = 64;
+
 /// Addresses of one broker.
 pub const ADDRESSES_MAX: usize = 4;
 

@@ -7,7 +7,7 @@ use crate::bytes::{Put, Reader};
 use crate::link::{put_pubends, read_pubends};
 use crate::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LATER_BYTES_MAX, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX,
-    PREVIOUS_IDENTITIES_MAX,
+    PREVIOUS_IDENTITIES_MAX, SURCHARGES_MAX,
 };
 
 /// A broker and its links, as it announces them.
@@ -63,6 +63,9 @@ impl Protocol {
     /// The first minor version whose link states tell it.
     const TOLD_SINCE: u8 = 2;
 
+    /// The first minor version whose link states tell surcharges, if a link has one.
+    const SURCHARGES_SINCE: u8 = 3;
+
     /// The first minor version with pubends of the deadline class.
     const DEADLINES_SINCE: u8 = 3;
 
@@ -87,9 +90,9 @@ impl Protocol {
         Ok(Protocol { minor, features: input.varint()? })
     }
 
-    /// Appends the protocol and the later fields. There is one form only: a protocol that is not
+    /// Appends the protocol, and what is behind it. There is one form only: a protocol that is not
     /// told has nothing behind it.
-    fn put(self, later: &[u8], out: &mut Vec<u8>) {
+    fn put(self, neighbours: &[LinkEnd], later: &[u8], out: &mut Vec<u8>) {
         if self == Protocol::UNTOLD {
             return assert!(later.is_empty(), "only a version that tells itself has fields behind it");
         }
@@ -97,6 +100,9 @@ impl Protocol {
         assert!(later.len() <= LATER_BYTES_MAX, "no version adds more than {LATER_BYTES_MAX} bytes");
         out.push(self.minor);
         out.put_varint(self.features);
+        if self.minor >= Protocol::SURCHARGES_SINCE {
+            put_surcharges(neighbours, !later.is_empty(), out);
+        }
         out.extend_from_slice(later);
     }
 }
@@ -142,6 +148,9 @@ pub struct LinkEnd {
     pub delay_us: u32,
     /// Lost frames of 1000, at most [`LOSS_MAX`].
     pub loss: u16,
+    /// Cost of the link beside its delay and loss, as its broker is configured, µs. Told since
+    /// minor version 3; at most [`SURCHARGES_MAX`] links of a broker have one.
+    pub surcharge_us: u32,
 }
 
 impl LinkEnd {
@@ -153,7 +162,7 @@ impl LinkEnd {
         if loss > LOSS_MAX {
             return Err(Invalid::Range("a loss"));
         }
-        Ok(LinkEnd { host, port, delay_us, loss })
+        Ok(LinkEnd { host, port, delay_us, loss, surcharge_us: 0 })
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -162,6 +171,31 @@ impl LinkEnd {
         out.put_varint(u64::from(self.port));
         out.put_varint(u64::from(self.delay_us));
         out.put_varint(u64::from(self.loss));
+    }
+}
+
+/// Reads the surcharges of links: pairs of a link's place in the list, ascending, and µs.
+fn read_surcharges(input: &mut Reader<'_>, neighbours: &mut [LinkEnd]) -> Result<(), Invalid> {
+    let read = |input: &mut Reader<'_>| Ok((input.small::<u16>("the place of a link")?, input.small("a surcharge")?));
+    let mut from = 0;
+    for (place, surcharge_us) in input.list(SURCHARGES_MAX, "surcharges", read)? {
+        let place = usize::from(place);
+        let end = neighbours.get_mut(place).filter(|_| place >= from && surcharge_us > 0);
+        end.ok_or(Invalid::Range("a surcharge"))?.surcharge_us = surcharge_us;
+        from = place + 1;
+    }
+    Ok(())
+}
+
+/// Appends the surcharges of links; nothing where no link has one and nothing is behind them.
+fn put_surcharges(neighbours: &[LinkEnd], is_followed: bool, out: &mut Vec<u8>) {
+    let places = (0..).zip(neighbours).map(|(place, end): (u64, _)| (place, end.surcharge_us));
+    let surcharges: Vec<(u64, u32)> = places.filter(|(_, surcharge_us)| *surcharge_us > 0).collect();
+    if !surcharges.is_empty() || is_followed {
+        out.put_list(&surcharges, SURCHARGES_MAX, "surcharges", |out, (place, surcharge_us)| {
+            out.put_varint(*place);
+            out.put_varint(u64::from(*surcharge_us));
+        });
     }
 }
 
@@ -184,9 +218,12 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         let birth = input.tick()?;
         let age_ms = input.small("an age")?;
         let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
-        let neighbours = input.list(NEIGHBOURS_MAX, "neighbours", LinkEnd::read)?;
+        let mut neighbours = input.list(NEIGHBOURS_MAX, "neighbours", LinkEnd::read)?;
         let previous = input.list(PREVIOUS_IDENTITIES_MAX, "former hosts", PreviousIdentity::read)?;
         let protocol = Protocol::read(input)?;
+        if protocol.minor >= Protocol::SURCHARGES_SINCE && !input.0.is_empty() {
+            read_surcharges(input, &mut neighbours)?;
+        }
         if input.0.len() > LATER_BYTES_MAX {
             return Err(Invalid::Range("the fields of a later version"));
         }
@@ -222,7 +259,7 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         });
         out.put_list(&self.neighbours, NEIGHBOURS_MAX, "neighbours", |out, neighbour| neighbour.put(out));
         out.put_list(&self.previous, PREVIOUS_IDENTITIES_MAX, "former hosts", |out, host| host.put(out));
-        self.protocol.put(self.later, out);
+        self.protocol.put(&self.neighbours, self.later, out);
     }
 }
 

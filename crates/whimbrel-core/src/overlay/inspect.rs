@@ -17,7 +17,7 @@ use whimbrel_net::Net;
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::{LinkCounters, Peer};
 use whimbrel_net::link::queue::{FrameClass, Occupancy};
-use whimbrel_net::link::watch::LinkCondition;
+use whimbrel_net::link::watch::{ConditionCause, LinkCondition};
 use whimbrel_net::topology::{LinkState, Neighbour};
 use whimbrel_net::traces::TraceStep;
 
@@ -49,6 +49,10 @@ pub struct LinkInfo {
     pub loss: u16,
     /// The condition of the direction to the neighbour, as events with a deadline show it.
     pub condition: LinkCondition,
+    /// How the condition was found.
+    pub condition_cause: ConditionCause,
+    /// Since when others are told of it; zero: it never changed.
+    pub condition_since: Time,
     /// How far the neighbour's clock is ahead, nanoseconds; the transit time of its hello is
     /// included.
     pub ahead: i64,
@@ -167,6 +171,7 @@ impl Broker {
     pub fn links(&self) -> Vec<LinkInfo> {
         let info = |peer: &Peer| {
             let who = peer.who.as_ref().expect("it is up");
+            let (condition_cause, condition_since) = peer.condition_cause();
             LinkInfo {
                 name: who.name.clone(),
                 host: who.host,
@@ -175,6 +180,8 @@ impl Broker {
                 delay_us: peer.estimate.delay_us(),
                 loss: peer.estimate.loss_permille(),
                 condition: peer.condition(),
+                condition_cause,
+                condition_since,
                 ahead: who.ahead,
                 unsent: peer.unsent(),
                 queued: peer.queued(),

@@ -31,7 +31,7 @@ mod roam;
 mod shares;
 mod stats;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use whimbrel_event::{HostId, PubendId, Time};
 use whimbrel_net::deadlines::Deadlines;
@@ -97,6 +97,10 @@ pub struct OverlayConfig {
     /// The number of links up to which the broker asks for further ones, to brokers that it learns
     /// of.
     pub links_wanted: usize,
+    /// What links to some brokers cost beside delay and loss, microseconds, by the brokers' names:
+    /// a path that is longer by up to that is taken instead. At most
+    /// [`whimbrel_wire::SURCHARGES_MAX`].
+    pub surcharges: BTreeMap<Box<str>, u32>,
     /// How paths are chosen.
     pub routing: Routing,
     /// How fast links are measured, told of and followed; best the same at all brokers.
@@ -227,6 +231,7 @@ impl OverlayConfig {
             interest_max: self.interest_max,
             expects_peers: self.expects_peers,
             links_wanted: self.links_wanted,
+            surcharges: self.surcharges,
             routing: self.routing,
             pace: self.pace,
             // What waits is not sorted yet: the driver takes everything at once.

@@ -66,6 +66,7 @@ pub fn config(name: &str) -> OverlayConfig {
         interest_max: 256,
         expects_peers: true,
         links_wanted: 0,
+        surcharges: Default::default(),
         routing: whimbrel_core::Routing::default(),
         pace: whimbrel_core::Pace::DEFAULT,
         moves_sessions: true,

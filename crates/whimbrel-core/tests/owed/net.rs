@@ -101,6 +101,7 @@ impl Net {
             interest_max: 256,
             expects_peers: true,
             links_wanted: 0,
+            surcharges: Default::default(),
             routing: whimbrel_core::Routing::default(),
             pace: whimbrel_core::Pace::DEFAULT,
             moves_sessions: self.moves_sessions,

@@ -38,6 +38,7 @@ impl Node {
                 interest_max: INTEREST_MAX,
                 expects_peers,
                 links_wanted: 0,
+                surcharges: Default::default(),
                 routing: self.routing,
                 pace: self.pace,
                 moves_sessions: self.moves_sessions,

@@ -370,7 +370,7 @@ impl Carrier<'_> {
         let is_datagram = fits && is_few && peer.is_watched();
         let channel = if is_datagram { Channel::Datagram } else { peer.queue.channel(class) };
         let to = peer.host().expect("who is there has said hello");
-        if !peer.has_room(channel) {
+        if !peer.admits(channel, sending.id.pubend) {
             peer.counters.events_held_back += 1;
             self.traffic.traces.record(self.now, sending.id, TraceStep::HeldBack(to));
             return;

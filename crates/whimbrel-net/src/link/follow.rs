@@ -134,7 +134,7 @@ impl Net {
     /// that may be lost on a dark link go once by another way.
     pub(crate) fn follow_condition(&mut self, now: Time, link: PeerLink, out: &mut dyn LinkOutput) {
         let Some(peer) = self.peers.get_mut(link) else { return };
-        let Some(condition) = peer.watch.news() else { return };
+        let Some(condition) = peer.watch.news(now) else { return };
         let Some(neighbour) = peer.host() else { return };
         self.stats.conditions_changed += 1;
         let ((delay_us, loss), port) = (peer.announced(), peer.port);

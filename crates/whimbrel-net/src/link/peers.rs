@@ -8,7 +8,7 @@ use whimbrel_wire::Cutter;
 
 use super::estimate::Estimate;
 use super::queue::{FrameClass, LinkQueue, Occupancy};
-use super::watch::{LinkCondition, LinkWatch};
+use super::watch::{ConditionCause, LinkCondition, LinkWatch};
 use super::{Channel, PeerLink};
 use crate::fault::NetFaults;
 use crate::registry::{MAPS_MAX, MapBacklog};
@@ -34,7 +34,8 @@ pub const CONTROL_HIGH: usize = 256 << 10;
 /// hole and asks for it.
 pub const RELIABLE_HIGH: usize = 4 << 20;
 
-/// Unsent bytes of urgent events above which further ones are not sent, as with reliable ones.
+/// Unsent bytes of urgent events above which further ones of streams that are late are not sent, as
+/// with reliable ones; above twice as much, none are.
 pub const URGENT_HIGH: usize = 1 << 20;
 
 /// Unsent bytes of events of best effort above which further ones are dropped.
@@ -146,6 +147,8 @@ pub struct Peer {
     pub who: Option<PeerIdentity>,
     /// The number by which other brokers name this link.
     pub port: u16,
+    /// What the link costs beside delay and loss, microseconds: it is metered.
+    pub surcharge_us: u32,
     /// Cuts the bytes of each stream into frames; by channel.
     pub cutters: [Cutter; Channel::STREAMS],
     /// Bytes that the driver has not sent; by channel.
@@ -181,6 +184,7 @@ impl Peer {
             opened: now,
             who: None,
             port: 0,
+            surcharge_us: 0,
             cutters: Default::default(),
             unsent: [0; Channel::ALL.len()],
             queue: LinkQueue::new(mark, faults),
@@ -217,6 +221,13 @@ impl Peer {
     /// it are below the channel's bound.
     pub fn has_room(&self, channel: Channel) -> bool {
         self.backlog(channel) < high_of(channel)
+    }
+
+    /// Whether an event of a stream may be sent on a channel. What late streams have filled does
+    /// not keep those back that can be in time.
+    pub(crate) fn admits(&self, channel: Channel, pubend: PubendId) -> bool {
+        let (backlog, high) = (self.backlog(channel), high_of(channel));
+        backlog < high || (channel == Channel::Urgent && backlog < 2 * high && self.queue.is_in_time(pubend))
     }
 
     /// Bytes for a channel that have not left: the driver's unsent ones, and those that wait in
@@ -274,6 +285,11 @@ impl Peer {
     /// The condition of the direction to the neighbour.
     pub fn condition(&self) -> LinkCondition {
         self.watch.condition()
+    }
+
+    /// How the condition was found, and since when others are told of it; zero: it never changed.
+    pub fn condition_cause(&self) -> (ConditionCause, Time) {
+        self.watch.cause()
     }
 
     /// Delay (microseconds) and loss (thousandths) of the link as other brokers are told.

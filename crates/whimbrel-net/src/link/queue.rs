@@ -211,6 +211,11 @@ impl LinkQueue {
         self.urgent.holds(pubend)
     }
 
+    /// Whether the next urgent event of a stream can be in time, as far as was last known.
+    pub(crate) fn is_in_time(&self, pubend: PubendId) -> bool {
+        self.urgent.is_in_time(pubend)
+    }
+
     fn count(&mut self, class: FrameClass, bytes: usize) {
         self.bytes[class as usize] += bytes;
         self.on_channel[self.channel(class) as usize] += bytes;

@@ -52,7 +52,8 @@ impl Graph {
             // It is often the next one, in a mesh always.
             at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
             if self.hosts.get(at) == Some(&end.host) {
-                self.edges.push(GraphEdge { cost: cost_us(end.delay_us, end.loss), to: at as u32, port: end.port });
+                let cost = cost_us(end.delay_us, end.loss) + u64::from(end.surcharge_us);
+                self.edges.push(GraphEdge { cost, to: at as u32, port: end.port });
                 at += 1;
             }
         }

@@ -58,6 +58,8 @@ pub struct Neighbour {
     pub delay_us: u32,
     /// Share of packets that is lost, thousandths.
     pub loss: u16,
+    /// Cost beside both, microseconds: the link is metered.
+    pub surcharge_us: u32,
 }
 
 /// Why a link state is not taken: a fault of the broker that made it, except for
@@ -97,8 +99,10 @@ impl core::error::Error for LinkStateError {}
 impl LinkState {
     /// The link state in a frame.
     pub(crate) fn of_frame(frame: &LinkStateFrame<'_>) -> LinkState {
-        let neighbour =
-            |end: &LinkEnd| Neighbour { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
+        let neighbour = |end: &LinkEnd| {
+            let LinkEnd { host, port, delay_us, loss, surcharge_us } = *end;
+            Neighbour { host, port, delay_us, loss, surcharge_us }
+        };
         LinkState {
             host: frame.host,
             incarnation: frame.incarnation,
@@ -117,8 +121,10 @@ impl LinkState {
 
     /// The frame with this link state, which has this age.
     pub(crate) fn frame(&self, age: Duration) -> LinkStateFrame<'_> {
-        let neighbour =
-            |end: &Neighbour| LinkEnd { host: end.host, port: end.port, delay_us: end.delay_us, loss: end.loss };
+        let neighbour = |end: &Neighbour| {
+            let Neighbour { host, port, delay_us, loss, surcharge_us } = *end;
+            LinkEnd { host, port, delay_us, loss, surcharge_us }
+        };
         LinkStateFrame {
             host: self.host,
             incarnation: self.incarnation,

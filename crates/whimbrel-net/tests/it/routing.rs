@@ -1,15 +1,16 @@
 //! What another path has to gain, and paths over the own links only.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use whimbrel_event::Time;
+use whimbrel_event::{Reliability, Time};
 use whimbrel_net::link::estimate::{Estimate, PROBE_EVERY};
 use whimbrel_net::route::{HOP_COST_US, HeldChanges, Routes};
 use whimbrel_net::topology::Topology;
 use whimbrel_net::{Pace, Routing};
 
 use crate::fabric::node::{KIND_ASK, KIND_EXAMINED, Setup, host_of};
-use crate::fabric::{Content, Fabric};
+use crate::fabric::{Content, Fabric, Trouble};
 use crate::scenarios::{MILLI, SECOND};
 use crate::world::{World, at, end, host, state, topology};
 
@@ -266,4 +267,62 @@ fn an_own_state_alone_gives_no_way() {
     let mut routes = Routes::following(host(0), Routing::Direct, 10);
     routes.update(&topology([state(0, 1, 1, vec![end(0, 1, 1_000, 0)])]));
     assert!(routes.is_reachable(host(0)) && !routes.is_reachable(host(1)));
+}
+
+/// Nodes 0 and 1 with a link of 10 ms, which costs node 0 so much more, and a way of 60 ms over
+/// node 2; node 1 wants all of `a`.
+fn with_metered_link(surcharge_us: u32) -> Fabric {
+    let setup = |number| {
+        let surcharges = if number == 0 { [("b1".into(), surcharge_us)].into() } else { BTreeMap::new() };
+        Setup { surcharges, routing: Routing::Reactive, ..Setup::named(format!("b{number}")) }
+    };
+    let mut fabric = Fabric::new((0..3).map(setup));
+    for (pair, millis) in [([0, 1], 10), ([0, 2], 30), ([2, 1], 30)] {
+        fabric.link(pair, MILLI * millis);
+    }
+    fabric.run(SECOND * 2);
+    fabric.subscribe(1, "a");
+    fabric.run(SECOND);
+    fabric
+}
+
+#[test]
+fn a_metered_link_is_taken_if_other_ways_are_longer_by_more_than_it_costs() {
+    for (surcharge_us, way) in [(0, [0, 1].as_slice()), (40_000, &[0, 1]), (60_000, &[0, 2, 1])] {
+        let fabric = with_metered_link(surcharge_us);
+        let hosts: Vec<_> = way.iter().map(|node| host_of(*node)).collect();
+        assert_eq!(fabric.node(0).net.routes().path(host_of(1)), hosts, "{surcharge_us} µs");
+        // The other end takes it alike, and no longer delay is told.
+        let back: Vec<_> = hosts.iter().rev().copied().collect();
+        assert_eq!(fabric.node(1).net.routes().path(host_of(0)), back, "{surcharge_us} µs");
+        assert_eq!(
+            fabric.node(2).net.topology().link(host_of(0), host_of(1)).map(|end| end.delay_us / 1_000),
+            Some(10)
+        );
+    }
+}
+
+#[test]
+fn events_that_would_be_late_otherwise_take_a_metered_link() {
+    let mut fabric = with_metered_link(1_000_000);
+    let flow = |fabric: &mut Fabric, times: u32| {
+        for number in 0..times {
+            let payload = number.to_be_bytes();
+            let (reliability, deadline_ms) = (Reliability::Reliable, Some(100));
+            fabric.publish(0, Content { topic: "a", payload: &payload, reliability, deadline_ms });
+            fabric.run(MILLI * 10);
+        }
+    };
+    let ages = |fabric: &Fabric| -> Vec<u64> {
+        fabric.node(1).told.delivered.iter().map(|delivered| delivered.age_us / 1_000).collect()
+    };
+    flow(&mut fabric, 100);
+    assert!(ages(&fabric).iter().all(|age| (60..65).contains(age)), "{:?}", ages(&fabric));
+    assert_eq!(fabric.node(0).net.stats().reroutes, [0; 4], "their margin is that of the way's delay");
+    fabric.trouble(1, 0, Trouble { more: MILLI * 100, is_silent: false });
+    flow(&mut fabric, 300);
+    fabric.run(SECOND);
+    let last = ages(&fabric).split_off(350);
+    assert!(last.len() == 50 && last.iter().all(|age| *age < 15), "{last:?}");
+    assert_eq!(fabric.node(0).net.routes().path(host_of(1)), [0, 2, 1].map(host_of), "others stay");
 }

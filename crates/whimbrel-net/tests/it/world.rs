@@ -42,7 +42,7 @@ pub fn port(of: u64, to: u64) -> u16 {
 }
 
 pub fn end(of: u64, to: u64, delay_us: u32, loss: u16) -> Neighbour {
-    Neighbour { host: host(to), port: port(of, to), delay_us, loss }
+    Neighbour { host: host(to), port: port(of, to), delay_us, loss, surcharge_us: 0 }
 }
 
 /// One broker's claim about a link.

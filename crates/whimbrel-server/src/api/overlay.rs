@@ -118,6 +118,8 @@ fn link(info: &LinkInfo) -> Link {
         delay_us: info.delay_us.map(u64::from),
         loss_permille: info.loss.into(),
         condition: info.condition.name().to_owned(),
+        condition_cause: info.condition_cause.text().to_owned(),
+        condition_since_ms: info.condition_since.as_nanos() / 1_000_000,
         clock_ahead_ms: info.ahead / 1_000_000,
         unsent_bytes: info.unsent as u64,
         frames_out: info.counters.frames_out,

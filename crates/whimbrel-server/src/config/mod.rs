@@ -9,6 +9,7 @@ mod identity;
 pub mod location;
 pub mod overlay;
 pub mod partition;
+pub mod peer;
 mod problem;
 pub mod proxy;
 pub mod schema;

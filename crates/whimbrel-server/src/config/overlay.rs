@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use whimbrel_core::{Pace, Routing};
 
 use super::Listener;
+use super::peer::PeerTerms;
 use super::problem::Problem;
 use super::settings::Settings;
 use crate::overlay::Dscp;
@@ -33,6 +34,10 @@ pub struct Asked {
     pub pace: Pace,
     /// How packets of links are marked.
     pub dscp: Dscp,
+    /// The terms of the links to some brokers.
+    pub terms: Vec<PeerTerms>,
+    /// Whether events are compressed on links that are thin.
+    pub compresses: bool,
 }
 
 /// Checks the settings of the overlay.
@@ -66,6 +71,8 @@ pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, w
         routing: routing(&settings.text("overlay.routing")),
         pace: pace(&settings.text("overlay.preset")),
         dscp: dscp.unwrap_or_default(),
+        terms: std::mem::take(&mut settings.peer_terms),
+        compresses: settings.text("overlay.compression") == "auto",
     }
 }
 

@@ -161,6 +161,8 @@ keys! {
         "How fast links are measured and followed, best the same at all brokers: probes every 0.5 s, and another path is taken at once if it is 10 % better (`default`); or every 5 s, told every 10 s, followed every 30 s if it is 20 % better (`paper`, for comparisons)";
     "overlay" "dscp" None, "DSCP", Kind::Text, "off",
         "How the packets of all links are marked for the network (DSCP): a name such as `ef` or `af41`, a number from 0 to 63, or `off`";
+    "overlay" "compression" None, "WHEN", Kind::Choice(&["auto", "off"]), "auto",
+        "Whether events are compressed on the way to a neighbour: where they wait for a slow link and become smaller (`auto`), or never (`off`)";
 
     "place" "lat" flag("place-lat", "WHIMBREL_PLACE_LAT"), "DEGREES", Kind::Degrees(LATITUDE_MAX), "",
         "The latitude of where the broker is (WGS 84, positive northwards), for the map of the console";

@@ -14,6 +14,7 @@ use toml::de::{DeTable, DeValue};
 use super::Fixed;
 use super::fence::{Entry, Watched};
 use super::partition::Asked;
+use super::peer::{self, PEER, PeerTerms};
 use super::problem::{Place, Problem};
 use super::schema::{self, BUFFER, FENCE, KEY, KEYS, Key, PARTITION, QUOTA, RULE, SECTIONS, TOPIC};
 use super::value::{Refusal, Value};
@@ -69,6 +70,8 @@ pub struct Settings {
     pub(super) division: Asked,
     /// Topic profiles of the file.
     pub(super) topics: topic::Asked,
+    /// Terms of the links to some brokers, of the file.
+    pub(super) peer_terms: Vec<PeerTerms>,
     /// Rules, quotas and keys of the file.
     pub(super) access: access::Asked,
     /// The files that were opened.
@@ -162,6 +165,11 @@ impl Settings {
                 }
                 // These are read separately, as they are not tables of settings.
                 (None, _) if section == "identity" && *name.get_ref() == KEY => self.read_keys(source, value),
+                (None, _) if section == "overlay" && *name.get_ref() == PEER => {
+                    let (terms, problems) = peer::read(source, value);
+                    self.peer_terms = terms;
+                    self.problems.extend(problems);
+                }
                 (None, _)
                     if top_level && [FENCE, PARTITION, TOPIC, BUFFER, RULE, QUOTA].contains(&&**name.get_ref()) => {}
                 (None, _) => self.problems.push(unknown_key(section, name.get_ref()).at(Some(&key_place), "unknown")),

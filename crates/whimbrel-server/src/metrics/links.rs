@@ -12,10 +12,12 @@ use crate::overlay::{CHANNELS, LinkAccount, OverlayAccount, PeerAccount};
 /// Name, help text, and how the number is read.
 type Row = (&'static str, &'static str, fn(&LinkAccount) -> u64);
 
-const COUNTERS: [Row; 3] = [
+const COUNTERS: [Row; 5] = [
     ("whimbrel_link_sent_packets", "Packets sent over a link", |link| link.packets),
     ("whimbrel_link_lost_packets", "Packets sent over a link and lost", |link| link.lost),
     ("whimbrel_link_dropped_datagrams", "Datagrams that were not sent: too large, or no room", |link| link.dropped),
+    ("whimbrel_link_plain_bytes", "Bytes of events that were compressed for a link, before that", |link| link.plain),
+    ("whimbrel_link_compressed_bytes", "Bytes that were sent over a link in place of these", |link| link.packed),
 ];
 
 /// Name, help text, how bytes and pieces of each channel are read, and whether the pieces are

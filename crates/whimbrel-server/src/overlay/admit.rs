@@ -8,6 +8,7 @@ use quinn::ConnectionError;
 
 use super::LINKS_MAX;
 use super::counts::{Counts, Failure};
+use super::intake::Misuse;
 use super::refused::Said;
 use crate::identity::trust::Refusal;
 use crate::logging::Throttle;
@@ -100,6 +101,16 @@ impl Gate {
         self.counts.refused(why);
         if let Some(more) = self.throttle.pass(Instant::now()) {
             tracing::warn!(peer = who, why = why.text(), more, "another broker is refused");
+        }
+    }
+
+    /// Counts and logs a link that this broker has ended, as it cannot read the streams of the
+    /// other end.
+    pub(super) fn misused(&self, who: &str, misuse: Misuse) {
+        self.counts.failed(Failure::Protocol);
+        if let Some(more) = self.throttle.pass(Instant::now()) {
+            let help = "see which version the other broker has, and that it is one";
+            tracing::warn!(peer = who, why = misuse.0, help, more, "the link to another broker is ended");
         }
     }
 

@@ -7,12 +7,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use quinn::Connection;
+use quinn::{Connection, VarInt};
 use rustls::pki_types::CertificateDer;
 use whimbrel_core::Channel;
 
-use super::channel::CHANNELS;
-use super::endpoint::{NOT_ALLOWED, chain_of};
+use super::channel::{self, CHANNELS};
 use super::peers::{PeerAccount, Peers};
 use crate::identity::trust::Refusal;
 
@@ -46,6 +45,11 @@ impl Failure {
             Failure::Name => "name",
         }
     }
+}
+
+/// The certificates that the other end has shown.
+pub(super) fn chain_of(connection: &Connection) -> Option<Vec<CertificateDer<'static>>> {
+    connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok().map(|chain| *chain)
 }
 
 /// Counters of all links together.
@@ -95,6 +99,9 @@ pub(crate) struct LinkCounts {
     received: [Flow; Channel::ALL.len()],
     /// Datagrams that were not sent: too large, or without room.
     pub(super) dropped: AtomicU64,
+    /// Bytes that were compressed, and those that came of them.
+    plain: AtomicU64,
+    packed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -116,9 +123,10 @@ impl Flow {
 
 impl LinkCounts {
     pub(super) fn new(peer: String, connection: Connection) -> LinkCounts {
-        let (address, dropped) = (connection.remote_address(), AtomicU64::new(0));
-        let (told, sent, received) = (OnceLock::new(), Default::default(), Default::default());
-        LinkCounts { peer, told, address, connection, sent, received, dropped }
+        let (address, told) = (connection.remote_address(), OnceLock::new());
+        let (sent, received) = Default::default();
+        let (dropped, plain, packed) = Default::default();
+        LinkCounts { peer, told, address, connection, sent, received, dropped, plain, packed }
     }
 
     /// Records the name that the other broker has told.
@@ -128,6 +136,12 @@ impl LinkCounts {
 
     pub(super) fn sent(&self, channel: Channel, bytes: usize) {
         self.sent[channel as usize].add(bytes);
+    }
+
+    /// Records bytes that were compressed, and the number of those that came of them.
+    pub(super) fn packed(&self, plain: usize, packed: usize) {
+        self.plain.fetch_add(plain as u64, Ordering::Relaxed);
+        self.packed.fetch_add(packed as u64, Ordering::Relaxed);
     }
 
     pub(super) fn received(&self, channel: Channel, bytes: usize) {
@@ -162,6 +176,10 @@ pub struct LinkAccount {
     pub lost: u64,
     /// Datagrams that were not sent.
     pub dropped: u64,
+    /// Bytes of `sent` that were compressed.
+    pub plain: u64,
+    /// The compressed bytes that were sent in place of these.
+    pub packed: u64,
 }
 
 /// State and counters of all links at one moment.
@@ -230,7 +248,7 @@ impl Counts {
                 self.refused(why);
                 let (peer, address, why_text) = (&link.peer, link.address, why.text());
                 tracing::warn!(peer, %address, why = why_text, "the link to another broker is closed: it is refused by now");
-                link.connection.close(NOT_ALLOWED, why.text().as_bytes());
+                link.connection.close(VarInt::from_u32(channel::NOT_ALLOWED), why.text().as_bytes());
             }
         }
     }
@@ -252,6 +270,8 @@ impl Counts {
                 packets: path.sent_packets,
                 lost: path.lost_packets,
                 dropped: load(&link.dropped),
+                plain: load(&link.plain),
+                packed: load(&link.packed),
             }
         });
         OverlayAccount {

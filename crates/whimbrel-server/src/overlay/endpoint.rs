@@ -1,6 +1,6 @@
 //! The overlay's UDP socket: dialling and accepting links, and their bounds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -13,22 +13,23 @@ use quinn::{
     AckFrequencyConfig, ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, Incoming,
     MtuDiscoveryConfig, ServerConfig, TransportConfig, VarInt,
 };
-use rustls::pki_types::CertificateDer;
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use whimbrel_core::{Channel, HangUp};
+use whimbrel_core::HangUp;
 
 use super::admit::{Gate, Place};
 use super::beat::Beat;
-use super::counts::{Counts, LinkCounts};
+use super::changes::PACKERS_MAX;
+use super::counts::{Counts, LinkCounts, chain_of};
 use super::dscp::Dscp;
 use super::link::{self, Streams};
+use super::port::PortPlan;
 use super::refused::{self, Said};
 use super::runtime::Runtime;
 use super::window::{MeasuredPaths, WINDOW_MAX};
-use super::{LINKS_MAX, Uplink, dial};
+use super::{LINKS_MAX, Uplink, channel, dial};
 use crate::access::Access;
 use crate::identity::Identity;
 use crate::identity::credentials::Credentials;
@@ -46,16 +47,18 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Bytes that the other end may send in one stream before they are read.
 const STREAM_WINDOW: u32 = 2 << 20;
 
-/// Bytes that the other end may send in all streams before they are read. Ordinary events and bulk
-/// have a stream window each, so there is more for control and urgent events.
-const RECEIVE_WINDOW: u32 = 2 * STREAM_WINDOW + (1 << 20);
+/// Bytes that the other end may send in all streams before they are read. Ordinary events, bulk and
+/// a successor of one of them have a stream window each, so there is more for control and urgent
+/// events.
+const RECEIVE_WINDOW: u32 = 3 * STREAM_WINDOW + (1 << 20);
 
 /// Bytes that may be in flight to the other end, or wait for that: more than ordinary events and
 /// bulk may use.
 const SEND_WINDOW: u64 = WINDOW_MAX + (1 << 20);
 
 /// Bytes of datagrams that wait, each way. With the windows, and the 6.25 MiB at which the core
-/// stops giving: less than 18 MiB a link.
+/// stops giving: less than 20 MiB a link, and less than 1 MiB for each of two channels while they
+/// arrive compressed.
 pub(super) const DATAGRAMS: usize = 512 << 10;
 
 /// The round-trip time that is assumed before the first is measured: links are often long.
@@ -84,9 +87,6 @@ const SOCKET_BYTES: usize = 2 << 20;
 
 /// Addresses at once that are dialled or have led to links.
 const DIALED_MAX: usize = 2 * LINKS_MAX;
-
-/// Close code for a broker that no rule allows; other codes are those of the core.
-pub(super) const NOT_ALLOWED: VarInt = VarInt::from_u32(0x403);
 
 /// Close code when this broker ends.
 const ENDING: VarInt = VarInt::from_u32(0);
@@ -123,6 +123,10 @@ pub struct Plan {
     pub access: Option<Arc<Access>>,
     /// How packets are marked: those of all links, as they share a socket.
     pub dscp: Dscp,
+    /// Whether events are compressed on links that are thin.
+    pub compresses: bool,
+    /// Bytes of events per second that are sent to some brokers, by their names.
+    pub caps: BTreeMap<String, u64>,
 }
 
 /// State that all links share.
@@ -136,6 +140,8 @@ pub(super) struct Shared {
     access: Option<Arc<Access>>,
     trust: Option<Arc<Trust>>,
     beat: Arc<Beat>,
+    /// Places for contexts that compress.
+    links: PortPlan,
     /// Number of links that have ended.
     pub(super) ends: watch::Sender<u64>,
 }
@@ -192,6 +198,10 @@ impl Overlay {
             access: plan.access.clone(),
             trust: plan.credentials.trust.clone(),
             beat,
+            links: PortPlan {
+                packers: Arc::new(Semaphore::new(if plan.compresses { PACKERS_MAX } else { 0 })),
+                caps: Arc::new(plan.caps.clone()),
+            },
             ends,
         });
         Ok(Overlay { shared, tasks: Arc::default() })
@@ -296,12 +306,13 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn transport() -> TransportConfig {
+/// The transport of links.
+pub(super) fn transport() -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(UNACKNOWLEDGED_MAX));
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_uni_streams(VarInt::from_u32(Channel::STREAMS as u32))
+        .max_concurrent_uni_streams(VarInt::from_u32(channel::AT_ONCE_MAX))
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds are within QUIC's range")))
         .keep_alive_interval(Some(KEEP_ALIVE))
@@ -407,9 +418,14 @@ impl Shared {
         if self.is_denied(&connection, (name.as_deref(), address)) {
             return None;
         }
-        let (uplink, beat) = (self.uplink.clone(), self.beat.clone());
-        let here = link::run(uplink, (connection.clone(), streams), counts, beat, (dialed, name)).await;
+        let (uplink, beat, plan) = (self.uplink.clone(), self.beat.clone(), self.links.clone());
+        let streams = (connection.clone(), streams);
+        let ended = link::run(uplink, streams, counts, beat, plan, (dialed, name)).await;
         drop(up);
+        let here = ended.hung_up;
+        if let Some(misuse) = ended.misuse {
+            self.gate.misused(&peer, misuse);
+        }
         let why = connection.close_reason().unwrap_or(ConnectionError::LocallyClosed);
         self.tell_end((&peer, address), here, &why);
         self.ends.send_modify(|ends| *ends += 1);
@@ -424,7 +440,7 @@ impl Shared {
         let why = access.refuses_peer((name, &address.to_string()), self.trust.as_deref().zip(chain.as_deref()));
         if let Some(why) = why {
             self.gate.refused(name, why);
-            connection.close(NOT_ALLOWED, why.text().as_bytes());
+            connection.close(VarInt::from_u32(channel::NOT_ALLOWED), why.text().as_bytes());
         }
         why.is_some()
     }
@@ -453,9 +469,4 @@ impl Shared {
 /// The name in the other end's certificate, which the handshake has judged.
 fn name_of(connection: &Connection) -> Option<String> {
     Identity::of(chain_of(connection)?.first()?).map(|identity| identity.name)
-}
-
-/// The certificates that the other end has shown.
-pub(super) fn chain_of(connection: &Connection) -> Option<Vec<CertificateDer<'static>>> {
-    connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok().map(|chain| *chain)
 }

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use quinn::{Connection, ConnectionError, ReadDatagram, ReadError, RecvStream, SendStream, VarInt};
+use quinn::{Connection, ConnectionError, ReadDatagram, SendStream, VarInt};
 use tokio::task::yield_now;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, sleep_until};
 use whimbrel_core::{Channel, HangUp};
 
 use super::beat::Beat;
 use super::channel;
 use super::counts::LinkCounts;
-use super::port::Port;
+use super::intake::{Intake, IntakeRead, Misuse, NextArrival, next_arrival};
+use super::port::{Port, PortPlan};
 use super::{Inlet, Opened, Uplink};
 
-/// Bytes read at once from a stream. One buffer per thread.
+/// Bytes read at once from a stream, or decompressed at once. One buffer per thread.
 const READ_MAX: usize = 64 << 10;
 
 /// Chunks of each stream that one link may be read before other tasks have their turn.
@@ -27,8 +28,8 @@ const CHUNKS_PER_TURN: usize = 4;
 /// Datagrams that one link may be read before other tasks have their turn.
 const DATAGRAMS_PER_TURN: usize = 16;
 
-/// Time after the end of one stream in which the others are read on. A broker that closes a link
-/// ends all of them; bytes still in flight arrive by then.
+/// Time after the end of one stream in which the others are read on, and a successor is awaited. A
+/// broker that closes a link ends all of them; bytes still in flight arrive by then.
 const ENDS: Duration = Duration::from_secs(5);
 
 /// The connection's packets are counted while something is read, at most once in this time: less
@@ -45,7 +46,7 @@ thread_local! {
 /// The streams of both ends, at the places of their channels. The urgent ones come later.
 pub(super) struct Streams {
     sending: [Option<SendStream>; Channel::STREAMS],
-    receiving: [Option<RecvStream>; Channel::STREAMS],
+    receiving: [Intake; Channel::STREAMS],
 }
 
 /// Opens this end's streams and awaits the other end's, but the urgent ones.
@@ -75,6 +76,7 @@ pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, Con
             _ => return Err(ended(connection)),
         }
     }
+    let receiving = channel::STREAMS.map(|channel| Intake::new(channel, receiving[channel as usize].take()));
     Ok(Streams { sending, receiving })
 }
 
@@ -92,52 +94,50 @@ enum Turn {
     Ended,
 }
 
-/// Serves a link until it ends. Returns why this broker's core has let go of it, if it has.
+/// How a link has ended, as far as this broker has ended it.
+pub(super) struct EndedLink {
+    /// Why its core has let go of the link.
+    pub(super) hung_up: Option<HangUp>,
+    /// What its driver does not put up with.
+    pub(super) misuse: Option<Misuse>,
+}
+
+/// Serves a link until it ends.
 pub(super) async fn run(
     uplink: Arc<dyn Uplink>,
     (connection, streams): (Connection, Streams),
     counts: Arc<LinkCounts>,
     beat: Arc<Beat>,
+    plan: PortPlan,
     (dialed, name): (bool, Option<String>),
-) -> Option<HangUp> {
+) -> EndedLink {
     let Streams { sending, mut receiving } = streams;
-    let port = Arc::new(Port::new(connection.clone(), sending, counts.clone(), beat));
+    let port = Arc::new(Port::new(connection.clone(), sending, counts.clone(), beat, plan));
     let opened = Opened { port: &port, dialed, name: name.as_deref(), address: connection.remote_address() };
     let mut inlet = uplink.opened(&opened);
     let mut datagram = pin!(connection.read_datagram());
-    let mut urgent = pin!(async {
-        let mut stream = connection.accept_uni().await?;
-        let mut number = [0];
-        let is_read = stream.read_exact(&mut number).await.is_ok();
-        if is_read && number[0] == channel::number(Channel::Urgent) { Ok(stream) } else { Err(ended(&connection)) }
-    });
-    let (has_ended, ends) = ([false; Channel::STREAMS], None);
     let mut reader = Reader {
         connection: &connection,
         port: &port,
         counts: &counts,
-        has_ended,
         has_datagrams: true,
-        awaits_urgent: true,
         packets: PacketCount::new(),
-        ends,
+        arrival: Some(next_arrival(&connection)),
+        ends: None,
+        pause: None,
     };
-    let turn = |cx: &mut Context<'_>| {
-        if reader.awaits_urgent
-            && let Poll::Ready(stream) = urgent.as_mut().poll(cx)
-        {
-            reader.awaits_urgent = false;
-            receiving[Channel::Urgent as usize] = stream.ok();
+    let mut turn = |cx: &mut Context<'_>| reader.take_turn(&mut receiving, datagram.as_mut(), &mut *inlet, cx);
+    let misuse = loop {
+        match poll_fn(&mut turn).await {
+            Ok(Turn::Another) => yield_now().await,
+            Ok(Turn::Ended) => break None,
+            Err(misuse) => break Some(misuse),
         }
-        reader.take_turn(&mut receiving, datagram.as_mut(), &mut *inlet, cx)
     };
-    let mut turn = turn;
-    while let Turn::Another = poll_fn(&mut turn).await {
-        yield_now().await;
-    }
-    connection.close(VarInt::from_u32(channel::MISUSED), b"the streams of a link have ended");
+    let why = misuse.map_or("the streams of a link have ended", |Misuse(why)| why);
+    connection.close(VarInt::from_u32(channel::MISUSED), why.as_bytes());
     drop(inlet);
-    port.hung_up()
+    EndedLink { hung_up: port.hung_up(), misuse }
 }
 
 /// Packets of a connection, sent and lost, as last counted.
@@ -175,44 +175,46 @@ struct Reader<'a> {
     connection: &'a Connection,
     port: &'a Port,
     counts: &'a LinkCounts,
-    /// Streams that have been read to their end.
-    has_ended: [bool; Channel::STREAMS],
     has_datagrams: bool,
-    /// The other end has not begun its urgent stream.
-    awaits_urgent: bool,
     packets: PacketCount,
-    /// When the link ends even if bytes are missing; set when one of the streams has ended.
+    /// The next stream of the other end; `None`: the connection is lost.
+    arrival: Option<NextArrival<'a>>,
+    /// When the link ends even if bytes are missing; set while one of the streams has ended.
     ends: Option<Pin<Box<Sleep>>>,
+    /// The link's cap lets no events through before it is over.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a> Reader<'a> {
     fn take_turn(
         &mut self,
-        streams: &mut [Option<RecvStream>; Channel::STREAMS],
+        intakes: &mut [Intake; Channel::STREAMS],
         mut datagram: Pin<&mut ReadDatagram<'a>>,
         inlet: &mut dyn Inlet,
         cx: &mut Context<'_>,
-    ) -> Poll<Turn> {
+    ) -> Poll<Result<Turn, Misuse>> {
         for _ in 0..CHUNKS_PER_TURN {
             // The core takes no further input of this link.
             if self.port.hung_up().is_some() {
-                return Poll::Ready(Turn::Ended);
+                return Poll::Ready(Ok(Turn::Ended));
             }
-            self.port.poll(cx, |channel, unsent| inlet.room(channel, unsent));
+            let capped_until = self.port.poll(cx, |channel, unsent| inlet.room(channel, unsent));
+            self.pause(capped_until, cx);
+            self.take_arrivals(intakes, cx)?;
             let mut has_read = false;
-            for (place, (channel, stream)) in channel::STREAMS.into_iter().zip(&mut *streams).enumerate() {
-                let Some(stream) = stream.as_mut().filter(|_| !self.has_ended[place]) else { continue };
+            for intake in &mut *intakes {
+                if intake.is_done() {
+                    continue;
+                }
                 if !inlet.may_read() {
                     return Poll::Pending;
                 }
-                match self.read(channel, stream, inlet, cx) {
-                    Poll::Ready(Ok(true)) => has_read = true,
-                    Poll::Ready(_) => self.has_ended[place] = true,
-                    Poll::Pending => {}
+                if let Poll::Ready(read) = self.read(intake, inlet, cx) {
+                    has_read |= read? != IntakeRead::Ended;
                 }
             }
-            if self.is_over(streams, cx) {
-                return Poll::Ready(Turn::Ended);
+            if self.is_over(intakes, cx)? {
+                return Poll::Ready(Ok(Turn::Ended));
             }
             has_read |= self.read_datagrams(datagram.as_mut(), inlet, cx);
             if let Some((sent, lost)) = self.packets.take(self.connection) {
@@ -222,18 +224,47 @@ impl<'a> Reader<'a> {
                 return Poll::Pending;
             }
         }
-        Poll::Ready(Turn::Another)
+        Poll::Ready(Ok(Turn::Another))
+    }
+
+    /// Has this task woken when the link's cap lets events through again.
+    fn pause(&mut self, until: Option<Instant>, cx: &mut Context<'_>) {
+        self.pause = until.map(|until| Box::pin(sleep_until(until.into())));
+        if let Some(pause) = &mut self.pause
+            && pause.as_mut().poll(cx).is_ready()
+        {
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    /// Takes the streams of the other end that have arrived: few, as each has to be one that may
+    /// be opened.
+    fn take_arrivals(&mut self, intakes: &mut [Intake], cx: &mut Context<'_>) -> Result<(), Misuse> {
+        while let Some(arrival) = &mut self.arrival
+            && let Poll::Ready(arrived) = arrival.as_mut().poll(cx)
+        {
+            let arrived = arrived?;
+            self.arrival = arrived.is_some().then(|| next_arrival(self.connection));
+            if let Some(arrived) = arrived {
+                Intake::arrive(intakes, arrived)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing more is to be read. Streams end one by one, and bytes of one stream may
-    /// arrive after the end of another.
-    fn is_over(&mut self, streams: &[Option<RecvStream>; Channel::STREAMS], cx: &mut Context<'_>) -> bool {
-        if self.has_ended.contains(&true) {
-            let ends = self.ends.get_or_insert_with(|| Box::pin(sleep(ENDS)));
-            let have_all = streams.iter().zip(self.has_ended).all(|(stream, has_ended)| has_ended || stream.is_none());
-            return have_all || ends.as_mut().poll(cx).is_ready();
+    /// arrive after the end of another, as may its successor.
+    fn is_over(&mut self, intakes: &mut [Intake], cx: &mut Context<'_>) -> Result<bool, Misuse> {
+        if intakes.iter().any(Intake::has_ended) {
+            // Those that have arrived since the other streams have been read.
+            self.take_arrivals(intakes, cx)?;
         }
-        false
+        if !intakes.iter().any(Intake::has_ended) {
+            self.ends = None;
+            return Ok(false);
+        }
+        let ends = self.ends.get_or_insert_with(|| Box::pin(sleep(ENDS)));
+        Ok(intakes.iter().all(Intake::is_done) || ends.as_mut().poll(cx).is_ready())
     }
 
     /// Hands at most [`DATAGRAMS_PER_TURN`] datagrams to the machine. Returns whether there were
@@ -265,21 +296,21 @@ impl<'a> Reader<'a> {
         has_read
     }
 
-    /// Hands one chunk to the machine; `false` at the end of the stream.
+    /// Hands one chunk to the machine.
     fn read(
         &self,
-        channel: Channel,
-        stream: &mut RecvStream,
+        intake: &mut Intake,
         inlet: &mut dyn Inlet,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<bool, ReadError>> {
+    ) -> Poll<Result<IntakeRead, Misuse>> {
         CHUNK.with_borrow_mut(|chunk| {
-            stream.poll_read(cx, chunk).map_ok(|bytes| {
-                if bytes > 0 {
+            let channel = intake.channel();
+            intake.read(cx, chunk).map_ok(|read| {
+                if let IntakeRead::Bytes(bytes @ 1..) = read {
                     self.counts.received(channel, bytes);
                     inlet.bytes(channel, &chunk[..bytes]);
                 }
-                bytes > 0
+                read
             })
         })
     }

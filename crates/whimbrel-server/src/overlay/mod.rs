@@ -1,23 +1,30 @@
-//! Links to other brokers: one QUIC connection each, with up to four streams and datagrams each
-//! way.
+//! Links to other brokers: one QUIC connection each, with a stream for each of up to four channels
+//! and datagrams each way. The streams of a thin link's events are followed by compressed ones.
 //!
 //! This module only moves bytes. Their meaning, and which of two links between the same brokers
 //! stays, is up to the core.
 
 mod admit;
 mod beat;
+mod cap;
+mod changes;
 mod channel;
+mod codec;
 mod counts;
 mod dial;
 mod dscp;
 mod endpoint;
 mod gather;
+mod intake;
 mod link;
 mod outlet;
 mod peers;
+mod pipe;
 mod port;
 mod refused;
 mod runtime;
+mod succession;
+mod thin;
 mod window;
 
 pub use channel::CHANNELS;

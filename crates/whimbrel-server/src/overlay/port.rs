@@ -1,6 +1,6 @@
 //! Output of one link.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
@@ -9,15 +9,19 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quinn::{Connection, SendStream, VarInt};
+use tokio::sync::Semaphore;
 use whimbrel_core::overlay::Share;
 use whimbrel_core::{Channel, HangUp};
 
 use super::beat::Beat;
+use super::cap::LinkCap;
+use super::changes::StreamChanges;
 use super::channel;
 use super::counts::LinkCounts;
 use super::endpoint::DATAGRAMS;
 use super::gather::Gather;
-use super::outlet::{Broken, Outlet, Pipe};
+use super::outlet::Outlet;
+use super::pipe::{Broken, OutputLimits, Pipe};
 use super::window::PathGauge;
 
 /// A link that is given bytes in a channel with more than this many unsent is hung up: the broker
@@ -55,6 +59,10 @@ struct Outbound {
     /// What is due to all events beside urgent ones, and to those of best effort beside reliable
     /// ones.
     shares: [Share; 2],
+    changes: StreamChanges,
+    cap: Option<LinkCap>,
+    /// The cap lets nothing through before this moment.
+    capped_until: Option<Instant>,
     /// What the connection's path takes, and when it was looked up.
     gauge: Arc<PathGauge>,
     gauge_at: Instant,
@@ -76,28 +84,43 @@ impl Outbound {
 
     /// Gives QUIC what it may have, the most urgent first, and has the task woken when it may have
     /// more.
-    fn flush_streams(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<(), Broken> {
-        let Outbound { outlets, shares: [ordinary, bulk], gauge, .. } = self;
+    fn flush_streams(
+        &mut self,
+        connection: &Connection,
+        counts: &LinkCounts,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Broken> {
+        let Outbound { outlets, shares: [ordinary, bulk], gauge, changes, cap, capped_until, .. } = self;
         let [control, urgent, events @ ..] = outlets;
-        let mut pipe = Pipe { connection, gauge, cx };
+        let mut pipe = Pipe { connection, gauge, counts, cx };
+        let is_watched = changes.thinness.is_watched() || events.iter().any(Outlet::is_packed);
+        if is_watched {
+            changes.make(Instant::now(), urgent, events, &mut pipe)?;
+        }
         control.flush(&mut pipe, usize::MAX)?;
         let mut is_urgent = false;
-        if urgent.unsent() > 0 {
-            let due = ordinary.due().min(gauge.urgent_room());
-            ordinary.record_given(flush_events(events, bulk, &mut pipe, due)?);
-            let most = gauge.urgent_room();
-            let ahead = urgent.flush(&mut pipe, most)?;
+        if urgent.has_output() {
+            let due = ordinary.due().min(limits(gauge, cap).urgent_room());
+            ordinary.record_given(spend(cap, flush_events(events, bulk, &mut pipe, due)?));
+            let most = limits(gauge, cap).urgent_room();
+            let ahead = spend(cap, urgent.flush(&mut pipe, most)?);
             ordinary.record_ahead(ahead);
             is_urgent = ahead == most && urgent.unsent() > 0;
         }
-        let most = gauge.room();
-        let given = flush_events(events, bulk, &mut pipe, most)?;
-        let waits = events.iter().any(|outlet| outlet.unsent() > 0);
+        let most = limits(gauge, cap).room();
+        let given = spend(cap, flush_events(events, bulk, &mut pipe, most)?);
+        let waits = events.iter().any(Outlet::has_output);
         if !waits {
             ordinary.reset();
         }
+        let is_full = waits && given == most;
+        if is_full || is_watched {
+            let plain = events.iter_mut().map(Outlet::take_packed).sum();
+            changes.thinness.record(Instant::now(), is_full, plain, gauge.rate());
+        }
+        *capped_until = cap.as_ref().filter(|_| is_urgent || is_full).and_then(LinkCap::closed_until);
         // What QUIC itself does not take it has woken for.
-        if is_urgent || (waits && given == most) {
+        if (is_urgent || is_full) && capped_until.is_none() {
             gauge.wake(cx.waker(), is_urgent);
             // There may be room since.
             if gauge.room() > 0 || (is_urgent && gauge.urgent_room() > 0) {
@@ -106,6 +129,19 @@ impl Outbound {
         }
         Ok(())
     }
+}
+
+/// What limits the events of a link.
+fn limits<'a>(gauge: &'a PathGauge, cap: &'a Option<LinkCap>) -> OutputLimits<'a> {
+    OutputLimits { gauge, cap: cap.as_ref() }
+}
+
+/// Records bytes that QUIC was given. Returns them.
+fn spend(cap: &mut Option<LinkCap>, bytes: usize) -> usize {
+    if let Some(cap) = cap {
+        cap.spend(Instant::now(), bytes);
+    }
+    bytes
 }
 
 /// Gives QUIC reliable events and those of best effort, at most `most` bytes. Returns the number of
@@ -117,7 +153,7 @@ fn flush_events(
     most: usize,
 ) -> Result<usize, Broken> {
     let mut given = 0;
-    if reliable.unsent() > 0 {
+    if reliable.has_output() {
         given = best_effort.flush(pipe, share.due().min(most))?;
         share.record_given(given);
         let ahead = reliable.flush(pipe, most - given)?;
@@ -125,7 +161,7 @@ fn flush_events(
         given += ahead;
     }
     given += best_effort.flush(pipe, most - given)?;
-    if best_effort.unsent() == 0 {
+    if !best_effort.has_output() {
         share.reset();
     }
     Ok(given)
@@ -139,6 +175,16 @@ pub struct Port {
     counts: Arc<LinkCounts>,
     outbound: Mutex<Outbound>,
     beat: Arc<Beat>,
+    plan: PortPlan,
+}
+
+/// What holds for the links of a broker.
+#[derive(Clone, Debug)]
+pub(super) struct PortPlan {
+    /// A permit for each context that compresses.
+    pub(super) packers: Arc<Semaphore>,
+    /// Bytes of events per second that are sent to some brokers, by their names.
+    pub(super) caps: Arc<BTreeMap<String, u64>>,
 }
 
 impl Port {
@@ -147,6 +193,7 @@ impl Port {
         streams: [Option<SendStream>; Channel::STREAMS],
         counts: Arc<LinkCounts>,
         beat: Arc<Beat>,
+        plan: PortPlan,
     ) -> Port {
         let mut streams = streams.into_iter();
         let outlets = channel::STREAMS.map(|channel| Outlet::new(channel, streams.next().flatten()));
@@ -159,17 +206,23 @@ impl Port {
             task: None,
             gather: Gather::new(gauge_at),
             shares: Default::default(),
+            changes: StreamChanges::new(gauge_at, plan.packers.clone()),
+            cap: None,
+            capped_until: None,
             gauge,
             gauge_at,
             until: None,
             is_listed: false,
         };
-        Port { connection, counts, outbound: Mutex::new(outbound), beat }
+        Port { connection, counts, outbound: Mutex::new(outbound), beat, plan }
     }
 
     /// Records the name that the broker at the other end has told.
     pub fn name_peer(&self, name: &str) {
         self.counts.name_peer(name);
+        if let Some(rate) = self.plan.caps.get(name) {
+            self.outbound.lock().cap.get_or_insert_with(|| LinkCap::new(*rate, Instant::now()));
+        }
     }
 
     /// Sets the task to wake when there is something to do.
@@ -204,36 +257,47 @@ impl Port {
             // Those that QUIC has are counted by the room that it has left.
             let of_quic = DATAGRAMS.saturating_sub(self.connection.datagram_send_buffer_space());
             let waiting = outbound.datagrams.iter().map(|datagram| datagram.len().max(DATAGRAM_COUNTED_MIN));
-            return of_quic + waiting.sum::<usize>();
+            // Events go by the streams while the cap lets nothing through.
+            let is_capped = outbound.cap.as_ref().is_some_and(|cap| cap.room(Instant::now()) == 0);
+            return of_quic + waiting.sum::<usize>() + if is_capped { DATAGRAMS } else { 0 };
         }
-        let Outbound { outlets, gauge, hang_up, .. } = &mut *outbound;
+        let Outbound { outlets, gauge, cap, hang_up, .. } = &mut *outbound;
         let outlet = &mut outlets[channel as usize];
         if outlet.unsent() > UNSENT_MAX {
             *hang_up = Some(HangUp::Stuck);
             return 0;
         }
         outlet.push(bytes);
-        outlet.tell(gauge)
+        outlet.tell(&limits(gauge, cap))
     }
 
     /// Waits until everything is written, and the other end has it or the link has ended. The
     /// caller sends nothing more.
+    ///
+    /// Control ends last: an end that has read the ends of all streams lets go of the link, and by
+    /// then it must know of each successor.
     pub async fn finish(&self) {
-        while self.unsent() > 0 {
+        self.outbound.lock().changes.end();
+        while self.has_output() {
             tokio::time::sleep(FINISH_LOOK).await;
         }
-        let streams = {
+        let events = {
             let mut outbound = self.outbound.lock();
-            outbound.outlets.each_mut().map(Outlet::finish)
+            let [_, events @ ..] = &mut outbound.outlets;
+            events.each_mut().map(Outlet::finish)
         };
-        for stopped in streams.into_iter().flatten() {
+        for stopped in events.into_iter().flatten() {
+            stopped.await;
+        }
+        let stopped = self.outbound.lock().outlets[Channel::Control as usize].finish();
+        if let Some(stopped) = stopped {
             stopped.await;
         }
     }
 
-    fn unsent(&self) -> usize {
+    fn has_output(&self) -> bool {
         let outbound = self.outbound.lock();
-        if outbound.broken { 0 } else { outbound.outlets.iter().map(Outlet::unsent).sum() }
+        !outbound.broken && outbound.outlets.iter().any(Outlet::has_output)
     }
 
     /// Ends the link at the next [`Port::flush`]. Unsent bytes are lost.
@@ -295,14 +359,16 @@ impl Port {
         }
         let task = outbound.task.clone();
         let mut cx = Context::from_waker(task.as_ref().map_or(Waker::noop(), |task| task));
-        outbound.broken = outbound.flush_streams(&self.connection, &mut cx).is_err();
+        outbound.broken = outbound.flush_streams(&self.connection, &self.counts, &mut cx).is_err();
         for datagram in outbound.datagrams.drain(..) {
+            spend(&mut outbound.cap, datagram.len());
             if self.connection.send_datagram(datagram).is_err() {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
-        let Outbound { outlets, gauge, .. } = outbound;
-        if outlets.iter().any(|outlet| outlet.is_room_due(gauge))
+        let Outbound { outlets, gauge, cap, capped_until, .. } = outbound;
+        let limits = limits(gauge, cap);
+        if (capped_until.is_some() || outlets.iter().any(|outlet| outlet.is_room_due(&limits)))
             && let Some(task) = task
         {
             task.wake();
@@ -310,28 +376,31 @@ impl Port {
     }
 
     /// For the link's task: goes on writing. Calls `room` with the unsent bytes of each channel
-    /// that has room again.
-    pub(super) fn poll(&self, cx: &mut Context<'_>, mut room: impl FnMut(Channel, usize)) {
+    /// that has room again. Returns when the link's cap lets events through again, if it does not.
+    pub(super) fn poll(&self, cx: &mut Context<'_>, mut room: impl FnMut(Channel, usize)) -> Option<Instant> {
         self.attend(cx.waker());
         let mut rooms = [None; Channel::STREAMS];
         let mut outbound = self.outbound.lock();
         let is_waiting = outbound.until.is_some();
         if !outbound.broken && outbound.hang_up.is_none() {
             if !is_waiting {
-                outbound.broken = outbound.flush_streams(&self.connection, cx).is_err();
+                outbound.broken = outbound.flush_streams(&self.connection, &self.counts, cx).is_err();
             }
-            let Outbound { outlets, gauge, .. } = &mut *outbound;
+            let Outbound { outlets, gauge, cap, .. } = &mut *outbound;
+            let limits = limits(gauge, cap);
             for (outlet, room) in outlets.iter_mut().zip(&mut rooms) {
-                if outlet.is_room_due(gauge) {
-                    *room = Some(outlet.tell(gauge));
+                if outlet.is_room_due(&limits) {
+                    *room = Some(outlet.tell(&limits));
                 }
             }
         }
+        let capped_until = outbound.capped_until;
         drop(outbound);
         for (channel, unsent) in channel::STREAMS.into_iter().zip(rooms) {
             if let Some(unsent) = unsent {
                 room(channel, unsent);
             }
         }
+        capped_until
     }
 }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use quinn::{ConnectionError, TransportErrorCode};
+use quinn::{ConnectionError, TransportErrorCode, VarInt};
 use whimbrel_core::HangUp;
 
-use super::endpoint::NOT_ALLOWED;
+use super::channel::NOT_ALLOWED;
 use super::port::HUNG_UP;
 use crate::identity::trust::Refusal;
 
@@ -29,7 +29,7 @@ impl Said {
     /// The reason, if the other end has closed the connection.
     pub(super) fn of(error: &ConnectionError) -> Option<Said> {
         let reason = match error {
-            ConnectionError::ApplicationClosed(close) if close.error_code == NOT_ALLOWED => {
+            ConnectionError::ApplicationClosed(close) if close.error_code == VarInt::from_u32(NOT_ALLOWED) => {
                 return Some(Said::Refusal(Refusal::NotAllowed));
             }
             ConnectionError::ApplicationClosed(close) => match hung_up(error) {
@@ -141,7 +141,7 @@ fn of_refusal(why: Refusal) -> &'static str {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use quinn::{ApplicationClose, ConnectionClose, VarInt};
+    use quinn::{ApplicationClose, ConnectionClose};
 
     use super::*;
 

@@ -44,6 +44,9 @@ const BEYOND_MIN: u64 = 6_000;
 /// A round is at least this long: over less time a rate means little.
 const ROUND_MIN: Duration = Duration::from_millis(2);
 
+/// Number of rounds over which the rate is taken, roughly.
+const RATE_ROUNDS: u64 = 8;
+
 /// The least round-trip time is measured anew after this time.
 const LEAST_KEPT: Duration = Duration::from_secs(10);
 
@@ -65,6 +68,8 @@ pub(super) struct PathGauge {
     given: AtomicU64,
     /// The bytes of both that there may be of ordinary events and bulk.
     window: AtomicU64,
+    /// Bytes a second that were acknowledged of late.
+    rate: AtomicU64,
     /// What the task waits for.
     awaited: AtomicU8,
     task: Mutex<Option<Waker>>,
@@ -76,6 +81,7 @@ impl PathGauge {
             in_flight: AtomicU64::new(0),
             given: AtomicU64::new(0),
             window: AtomicU64::new(window),
+            rate: AtomicU64::new(0),
             awaited: AtomicU8::new(AWAITS_NOTHING),
             task: Mutex::new(None),
         }
@@ -90,6 +96,12 @@ impl PathGauge {
     /// Bytes of ordinary events and bulk that QUIC may be given.
     pub(super) fn room(&self) -> usize {
         self.beyond(0)
+    }
+
+    /// Bytes a second that the path has carried of late, over about [`RATE_ROUNDS`] round trips:
+    /// what it can carry, if output has waited for it meanwhile.
+    pub(super) fn rate(&self) -> u64 {
+        self.rate.load(Ordering::Relaxed)
     }
 
     /// Bytes of urgent events that QUIC may be given.
@@ -161,11 +173,13 @@ struct Rounds {
     /// Rounds for which half of the window is used.
     drains: u8,
     window: u64,
+    /// See [`PathGauge::rate`].
+    rate: u64,
 }
 
 impl Rounds {
     fn new(now: Instant) -> Rounds {
-        Rounds { began: now, acked: 0, trip: None, least: None, least_at: now, drains: 0, window: u64::MAX }
+        Rounds { began: now, acked: 0, trip: None, least: None, least_at: now, drains: 0, window: u64::MAX, rate: 0 }
     }
 
     fn record(&mut self, trip: Duration, bytes: u64) {
@@ -184,6 +198,8 @@ impl Rounds {
             (self.began, self.trip) = (now, None);
             self.measure(now, trip);
             self.judge(trip, most, (acked, span));
+            let rate = acked * 1_000_000 / (span.as_micros() as u64).max(1);
+            self.rate = (self.rate * (RATE_ROUNDS - 1) + rate) / RATE_ROUNDS;
         }
         let window = self.window.min(most);
         if self.drains > 0 { (window / 2).max(WINDOW_MIN) } else { window }
@@ -255,6 +271,7 @@ impl Controller for Measured {
         let window = self.rounds.end(now, most);
         self.gauge.in_flight.store(in_flight, Ordering::Relaxed);
         self.gauge.window.store(window, Ordering::Relaxed);
+        self.gauge.rate.store(self.rounds.rate, Ordering::Relaxed);
         self.gauge.tell_room();
     }
 

@@ -8,6 +8,7 @@ use whimbrel_core::OverlayConfig;
 
 use super::Error;
 use crate::access::Access;
+use crate::config::peer::PeerTerms;
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::identity::credentials;
@@ -21,6 +22,12 @@ impl Drop for Links {
     fn drop(&mut self) {
         self.0.cut_overlay();
     }
+}
+
+/// The name of a broker, and the surcharge of the link to it, microseconds, if it has one.
+fn surcharge(terms: &PeerTerms) -> Option<(Box<str>, u32)> {
+    let cost = terms.cost?;
+    Some((terms.name.as_str().into(), u32::try_from(cost.as_micros()).unwrap_or(u32::MAX)))
 }
 
 /// Connects the broker to others, if so configured. Returns the address that others may dial.
@@ -47,7 +54,9 @@ pub(super) fn open_overlay(
     let any = if config.dev { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0; 4]) };
     let (listen, is_open) = (open.unwrap_or(SocketAddr::new(any, 0)), open.is_some());
     let (peers, access, dscp) = (asked.peers.clone(), Some(access.clone()), asked.dscp);
-    let plan = Plan { listen, is_open, peers, credentials, access, dscp };
+    let compresses = asked.compresses;
+    let caps = asked.terms.iter().filter_map(|terms| Some((terms.name.clone(), terms.cap?))).collect();
+    let plan = Plan { listen, is_open, peers, credentials, access, dscp, compresses, caps };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
         version: version.into(),
@@ -55,6 +64,7 @@ pub(super) fn open_overlay(
         interest_max: asked.interest_max,
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
+        surcharges: asked.terms.iter().filter_map(surcharge).collect(),
         routing: asked.routing,
         pace: asked.pace,
         // Simulated worlds still find duplicate and lost events where sessions move: see decision

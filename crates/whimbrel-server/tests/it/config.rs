@@ -8,6 +8,7 @@ use whimbrel_core::cache::{Capacity, PartitionPlan, Plan, Policy};
 use whimbrel_core::{CacheInterest, Pace, Routing};
 use whimbrel_event::Deployment;
 use whimbrel_selector::Selector;
+use whimbrel_server::config::peer::PeerTerms;
 use whimbrel_server::config::schema::{KEYS, Key};
 use whimbrel_server::config::{Certificate, Config, Given, Listener, Override, Problem};
 use whimbrel_server::identity::Role;
@@ -284,6 +285,24 @@ fn routing_and_preset_are_chosen_by_name() {
 }
 
 #[test]
+fn links_to_some_brokers_have_terms() {
+    let load = |text: &str| File::new(&format!("dev = true\n[[overlay.peer]]\n{text}\n"));
+    let more =
+        "name = \"sat-1\"\ncost = \"200 ms\"\ncap = \"64 KiB\"\n[[overlay.peer]]\nname = \"south\"\ncost = \"1 s\"";
+    let terms = load(more).load(&[]).expect("a configuration").overlay.terms;
+    let of = |name: &str, millis, cap| PeerTerms { name: name.into(), cost: Some(Duration::from_millis(millis)), cap };
+    assert_eq!(terms, [of("sat-1", 200, Some(64 << 10)), of("south", 1_000, None)]);
+    let twice = "name = \"a\"\ncost = \"1 ms\"\n[[overlay.peer]]\nname = \"a\"";
+    assert_says(&load(twice).refusal(&[]), "there are two [[overlay.peer]] for \"a\"");
+    assert_says(&load("cost = \"1 ms\"").refusal(&[]), "a peer has no `name`");
+    assert_says(&load("name = \"a b\"").refusal(&[]), "`name` is no name of a broker");
+    assert_says(&load("name = \"a\"\ncap = \"1 KiB\"").refusal(&[]), "`cap`");
+    let refusal = load("name = \"a\"\nprice = 1").refusal(&[]);
+    assert_says(&refusal, "there is no setting `price` in [[overlay.peer]]");
+    assert_says(&refusal, "[whimbrel.toml:4:");
+}
+
+#[test]
 fn packets_are_marked_by_a_name_or_a_number() {
     let load = |text: &str| File::new(&format!("dev = true\n[overlay]\n{text}\n"));
     let of = |text: &str| load(text).load(&[]).expect("a configuration").overlay.dscp;
@@ -292,6 +311,14 @@ fn packets_are_marked_by_a_name_or_a_number() {
     let refusal = load("dscp = \"64\"").refusal(&[]);
     assert_says(&refusal, "`overlay.dscp` is no code point");
     assert_says(&refusal, "[whimbrel.toml:3:");
+}
+
+#[test]
+fn links_are_compressed_unless_that_is_off() {
+    let load = |text: &str| File::new(&format!("dev = true\n[overlay]\n{text}\n"));
+    let of = |text: &str| load(text).load(&[]).expect("a configuration").overlay.compresses;
+    assert!(of("") && of("compression = \"auto\"") && !of("compression = \"off\""));
+    assert_says(&load("compression = \"best\"").refusal(&[]), "one of auto, off");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::common::authority::{Authority, YEAR, read};
@@ -19,6 +20,8 @@ use whimbrel_server::identity::Role;
 use whimbrel_server::identity::credentials::{self, Credentials};
 use whimbrel_server::identity::trust::{Refusal, Revoked, Trust};
 use whimbrel_server::overlay::{Counts, Dscp, Inlet, Opened, Overlay, Plan, Port, StartError, Uplink};
+
+mod thin;
 
 /// For anything that a test waits for.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -121,11 +124,20 @@ impl End {
         peers: &[SocketAddr],
         access: Option<Arc<Access>>,
     ) -> Result<End, StartError> {
-        let (watcher, counts) = (Arc::new(Watcher::default()), Arc::new(Counts::default()));
+        let plan = Plan { access, ..End::plan(credentials, listen, peers) };
+        End::of(&plan)
+    }
+
+    fn plan(credentials: &Credentials, listen: SocketAddr, peers: &[SocketAddr]) -> Plan {
         let peers = peers.iter().map(SocketAddr::to_string).collect();
         let dscp = Dscp::parse("af41").expect("a name");
-        let plan = Plan { listen, is_open: true, peers, credentials: credentials.clone(), access, dscp };
-        let overlay = Overlay::start(&plan, Arc::new(Side(watcher.clone())), counts.clone())?;
+        let credentials = credentials.clone();
+        Plan { listen, is_open: true, peers, credentials, access: None, dscp, compresses: true, caps: BTreeMap::new() }
+    }
+
+    fn of(plan: &Plan) -> Result<End, StartError> {
+        let (watcher, counts) = (Arc::new(Watcher::default()), Arc::new(Counts::default()));
+        let overlay = Overlay::start(plan, Arc::new(Side(watcher.clone())), counts.clone())?;
         overlay.begin(&plan.peers);
         Ok(End { watcher, overlay, counts })
     }
@@ -478,25 +490,29 @@ const NARROW: u64 = 1_250;
 /// What passes between two addresses; one way is as narrow as that, and keeps all that waits.
 struct NarrowPath {
     address: SocketAddr,
+    /// Bytes of packets that it has carried that way.
+    carried: Arc<AtomicU64>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl NarrowPath {
-    /// A path to `end`, narrow in the direction from it.
-    async fn to(end: SocketAddr) -> NarrowPath {
-        NarrowPath::losing(end, usize::MAX).await
+    /// A path to `end`, narrow in the direction from it: so many bytes a millisecond.
+    async fn to(end: SocketAddr, rate: u64) -> NarrowPath {
+        NarrowPath::losing(end, rate, u64::MAX).await
     }
 
     /// The same, where one in so many packets is lost.
-    async fn losing(end: SocketAddr, one_in: usize) -> NarrowPath {
+    async fn losing(end: SocketAddr, rate: u64, one_in: u64) -> NarrowPath {
         let outer = UdpSocket::bind(free()).await.expect("a port");
         let inner = UdpSocket::bind(free()).await.expect("a port");
         inner.connect(end).await.expect("an address");
         let address = outer.local_addr().expect("it is bound");
-        NarrowPath { address, task: tokio::spawn(NarrowPath::carry(outer, inner, one_in)) }
+        let carried = Arc::new(AtomicU64::new(0));
+        let task = tokio::spawn(NarrowPath::carry([outer, inner], [rate, one_in], carried.clone()));
+        NarrowPath { address, carried, task }
     }
 
-    async fn carry(outer: UdpSocket, inner: UdpSocket, one_in: usize) {
+    async fn carry([outer, inner]: [UdpSocket; 2], [rate, one_in]: [u64; 2], carried: Arc<AtomicU64>) {
         let mut packets = 0;
         let (mut from, mut bytes, mut more) = (None, vec![0; 2_048], vec![0; 2_048]);
         let mut waiting: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
@@ -510,7 +526,7 @@ impl NarrowPath {
                     let _ = inner.send(&bytes[..len]).await;
                 }
                 Ok(len) = inner.recv(&mut more) => {
-                    busy = busy.max(Instant::now()) + Duration::from_micros(len as u64 * 1_000 / NARROW);
+                    busy = busy.max(Instant::now()) + Duration::from_micros(len as u64 * 1_000 / rate);
                     packets += 1;
                     if packets % one_in > 0 {
                         waiting.push_back((busy, more[..len].to_vec()));
@@ -519,6 +535,7 @@ impl NarrowPath {
                 // tidy: poll — the moment when the path lets a packet go.
                 () = sleep_until(next) => {
                     if let Some((from, (_, bytes))) = from.zip(waiting.pop_front()) {
+                        carried.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                         let _ = outer.send_to(&bytes, from).await;
                     }
                 }
@@ -533,11 +550,47 @@ impl Drop for NarrowPath {
     }
 }
 
+/// A link with a cap carries bulk at its rate and no faster; control passes it at once, and urgent
+/// events do not wait for bulk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_with_a_cap_carries_no_more() {
+    const CAP: usize = 64 << 10;
+    const BULK: usize = CAP * 3 / 2;
+    let caps = BTreeMap::from([("south".to_owned(), CAP as u64)]);
+    let plan = Plan { compresses: false, caps, ..End::plan(&development(), free(), &[]) };
+    let a = End::of(&plan).expect("a free port");
+    let b = End::start(&development(), free(), &[a.address()]);
+    let of =
+        |links: &[Seen], channel| links.first().and_then(|link| link.bytes.get(&number(channel))).map_or(0, Vec::len);
+    let to_b = a.port().await;
+    to_b.name_peer("south");
+    let began = Instant::now();
+    to_b.send(Channel::BestEffort, &pattern(7, BULK));
+    to_b.flush();
+    let mut longest = [Duration::ZERO; 2];
+    for time in 1..=8 {
+        b.sees("a part", |links| (of(links, Channel::BestEffort) >= time * BULK / 10).then_some(())).await;
+        for (channel, longest) in [Channel::Control, Channel::Urgent].into_iter().zip(&mut longest) {
+            let sent = Instant::now();
+            to_b.send(channel, b"!");
+            to_b.flush();
+            b.sees("what is sent at once", |links| (of(links, channel) >= time).then_some(())).await;
+            *longest = sent.elapsed().max(*longest);
+        }
+    }
+    b.sees("the rest", |links| (of(links, Channel::BestEffort) == BULK).then_some(())).await;
+    let took = began.elapsed();
+    println!("{BULK} bytes took {took:?}, control {:?} and urgent events {:?} at most", longest[0], longest[1]);
+    let least = Duration::from_secs_f64((BULK - CAP / 10) as f64 / CAP as f64);
+    assert!(took >= least - Duration::from_millis(50), "{took:?}, and not {least:?}");
+    assert!(took < 2 * least && longest[1] < least / 2, "{took:?}, {longest:?}");
+}
+
 /// The broker is told how many packets of a link were lost, though all bytes arrive.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_packets_are_counted() {
     let a = End::start(&development(), free(), &[]);
-    let path = NarrowPath::losing(a.address(), 10).await;
+    let path = NarrowPath::losing(a.address(), NARROW, 10).await;
     let b = End::start(&development(), free(), &[path.address]);
     let (to_b, to_a) = (a.port().await, b.port().await);
     let mut bytes = 0;
@@ -568,32 +621,44 @@ async fn lost_packets_are_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_urgent_event_overtakes_bulk_on_a_narrow_path() {
     const BULK: usize = 4 << 20;
+    let took = urgent_events_overtake(pattern(7, BULK), false).await;
+    assert!(took < Duration::from_millis(BULK as u64 / NARROW) * 3, "the path is used: {took:?}");
+}
+
+/// Sends urgent events while bulk fills a narrow path: they take less than 0.1 s, as a rule.
+/// Returns how long the bulk took.
+async fn urgent_events_overtake(bulk: Vec<u8>, compresses: bool) -> Duration {
     const TIMES: usize = 20;
     // The other end may not have its link yet.
     let of =
         |links: &[Seen], channel| links.first().and_then(|link| link.bytes.get(&number(channel))).map_or(0, Vec::len);
-    let a = End::start(&development(), free(), &[]);
-    let path = NarrowPath::to(a.address()).await;
+    let plan = Plan { compresses, ..End::plan(&development(), free(), &[]) };
+    let a = End::of(&plan).expect("a free port");
+    let path = NarrowPath::to(a.address(), NARROW).await;
     let b = End::start(&development(), free(), &[path.address]);
     let to_b = a.port().await;
     let began = Instant::now();
-    to_b.send(Channel::BestEffort, &pattern(7, BULK));
-    to_b.flush();
-    let mut delays = Vec::new();
-    for time in 1..=TIMES {
-        let enough = (time + 1) * BULK / (TIMES + 2);
-        b.sees("a part of the bulk", |links| (of(links, Channel::BestEffort) >= enough).then_some(())).await;
-        let sent = Instant::now();
-        to_b.send(Channel::Urgent, b"!");
+    let (mut delays, mut sent) = (Vec::new(), 0);
+    for time in 1..=TIMES + 1 {
+        // The bulk is always ahead of what has arrived, and never more than a link may have.
+        let (enough, ahead) = (time * bulk.len() / (TIMES + 2), (time + 2).min(TIMES + 2) * bulk.len() / (TIMES + 2));
+        to_b.send(Channel::BestEffort, &bulk[sent..ahead]);
         to_b.flush();
-        b.sees("an urgent event", |links| (of(links, Channel::Urgent) >= time).then_some(())).await;
-        delays.push(sent.elapsed());
+        sent = ahead;
+        b.sees("a part of the bulk", |links| (of(links, Channel::BestEffort) >= enough).then_some(())).await;
+        if time <= TIMES {
+            let sent = Instant::now();
+            to_b.send(Channel::Urgent, b"!");
+            to_b.flush();
+            b.sees("an urgent event", |links| (of(links, Channel::Urgent) >= time).then_some(())).await;
+            delays.push(sent.elapsed());
+        }
     }
-    b.sees("the rest", |links| (of(links, Channel::BestEffort) == BULK).then_some(())).await;
+    b.sees("the rest", |links| (of(links, Channel::BestEffort) == bulk.len()).then_some(())).await;
     let took = began.elapsed();
     delays.sort_unstable();
     let (median, longest) = (delays[TIMES / 2], delays[TIMES - 1]);
     println!("urgent events take {median:?}, {longest:?} at most; the bulk took {took:?}");
     assert!(median < Duration::from_millis(100), "{delays:?}");
-    assert!(took < Duration::from_millis(BULK as u64 / NARROW) * 3, "the path is used: {took:?}");
+    took
 }

@@ -202,6 +202,7 @@ impl Fabric {
             interest_max: self.interest_max,
             expects_peers,
             links_wanted: 0,
+            surcharges: Default::default(),
             routing: whimbrel_core::Routing::default(),
             pace: whimbrel_core::Pace::DEFAULT,
             moves_sessions,

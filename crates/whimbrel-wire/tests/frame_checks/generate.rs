@@ -240,6 +240,7 @@ fn former_host(c: &mut Choices<'_>) -> PreviousIdentity {
 fn link_state<'a>(c: &mut Choices<'a>) -> LinkStateFrame<'a> {
     let told = c.maybe(|c| (Protocol { minor: c.byte().max(2), features: c.u64() }, c.bytes()));
     let (protocol, later) = told.unwrap_or((Protocol::UNTOLD, &[]));
+    let has_surcharges = protocol.minor >= 3;
     LinkStateFrame {
         host: c.host(),
         incarnation: c.u64(),
@@ -255,6 +256,7 @@ fn link_state<'a>(c: &mut Choices<'a>) -> LinkStateFrame<'a> {
             port: c.u32() as u16,
             delay_us: c.u32(),
             loss: c.below(1001) as u16,
+            surcharge_us: if has_surcharges { c.u32() } else { 0 },
         }),
         previous: c.list(former_host),
         protocol,

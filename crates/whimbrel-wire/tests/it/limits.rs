@@ -222,7 +222,7 @@ fn texts_have_their_bounds() {
 
 #[test]
 fn link_states_have_their_bounds() {
-    let neighbour = LinkEnd { host: host(), port: u16::MAX, delay_us: u32::MAX, loss: LOSS_MAX };
+    let neighbour = LinkEnd { host: host(), port: u16::MAX, delay_us: u32::MAX, loss: LOSS_MAX, surcharge_us: 0 };
     let state = |addresses: Vec<&'static str>, neighbours| {
         Frame::LinkState(LinkStateFrame { addresses, neighbours, ..link_state() })
     };
@@ -230,6 +230,18 @@ fn link_states_have_their_bounds() {
     refused(&state(vec!["1.2.3.4:5"; ADDRESSES_MAX + 1], vec![]));
     refused(&state(vec![], vec![neighbour; NEIGHBOURS_MAX + 1]));
     refused(&state(vec![], vec![LinkEnd { loss: LOSS_MAX + 1, ..neighbour }]));
+    let metered = LinkEnd { surcharge_us: u32::MAX, ..neighbour };
+    accepted(&state(vec![], vec![metered; SURCHARGES_MAX]));
+    refused(&state(vec![], vec![metered; SURCHARGES_MAX + 1]));
+    let ends = vec![neighbour, LinkEnd { surcharge_us: 100, ..neighbour }];
+    let mut bytes = accepted(&state(vec![], ends));
+    let end = bytes.len();
+    // One surcharge: the place of the link, and the cost.
+    assert_eq!(bytes[end - 3..], [1, 1, 100]);
+    for (place, cost) in [(2, 100), (1, 0)] {
+        bytes[end - 2..].copy_from_slice(&[place, cost]);
+        assert_eq!(Frame::decode(&bytes), Err(Invalid::Range("a surcharge")), "{place}, {cost}");
+    }
     refused(&state(vec![""], vec![]));
     refused(&state(vec!["a b"], vec![]));
     let mut bytes = accepted(&state(vec!["1:5"], vec![neighbour]));

@@ -300,7 +300,7 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
     stranger.say(&Frame::Hello(own)).await;
     let (host, incarnation) = (own.host, own.incarnation);
     // A way leads to it only if both ends tell of the link.
-    let end = LinkEnd { host: broker, port: 0, delay_us: 1_000, loss: 0 };
+    let end = LinkEnd { host: broker, port: 0, delay_us: 1_000, loss: 0, surcharge_us: 0 };
     let state = LinkStateFrame {
         host,
         incarnation,

@@ -86,6 +86,41 @@ impl LinkCondition {
     }
 }
 
+/// How a condition was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ConditionCause {
+    /// The direction is good.
+    #[default]
+    None,
+    /// Events were not reported in time.
+    Unreported,
+    /// Probes to see whether the other end is there were not answered.
+    NotAnswered,
+    /// Reports tell that events arrive late.
+    EventsLate,
+    /// Probes come back late.
+    ProbesLate,
+    /// Reports lack events.
+    EventsMissing,
+    /// The connection has found that packets were lost.
+    PacketsLost,
+}
+
+impl ConditionCause {
+    /// In a few words; empty for [`ConditionCause::None`].
+    pub fn text(self) -> &'static str {
+        match self {
+            ConditionCause::None => "",
+            ConditionCause::Unreported => "events were not reported in time",
+            ConditionCause::NotAnswered => "probes were not answered",
+            ConditionCause::EventsLate => "events arrive late",
+            ConditionCause::ProbesLate => "probes come back late",
+            ConditionCause::EventsMissing => "events are missing",
+            ConditionCause::PacketsLost => "packets are lost",
+        }
+    }
+}
+
 /// A report that is about frames that were never sent: a fault of the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BadReport;
@@ -148,6 +183,9 @@ pub(super) struct Departures {
     /// The time from a departure to its report, smoothed.
     report_trip: Duration,
     slow_us: Option<u32>,
+    /// How it was found that the direction is slow, and dark.
+    slow_cause: ConditionCause,
+    dark_cause: ConditionCause,
     slow_row: Row,
     loss: u16,
     packets: PacketLoss,
@@ -177,6 +215,17 @@ impl Departures {
             (None, Some(delay_us), _) => LinkCondition::Slow(delay_us),
             (None, None, 0) => LinkCondition::Good,
             (None, None, loss) => LinkCondition::Lossy(loss),
+        }
+    }
+
+    /// How the condition was found.
+    pub(super) fn cause(&self) -> ConditionCause {
+        match self.condition() {
+            LinkCondition::Good => ConditionCause::None,
+            LinkCondition::Slow(_) => self.slow_cause,
+            LinkCondition::Lossy(_) if self.loss >= self.packets.share() => ConditionCause::EventsMissing,
+            LinkCondition::Lossy(_) => ConditionCause::PacketsLost,
+            LinkCondition::Dark => self.dark_cause,
         }
     }
 
@@ -259,7 +308,7 @@ impl Departures {
         self.slow_row.record(now, is_news);
         self.good_row.record(now, excess_us <= slow_from / 2);
         if self.slow_row.lasts(now, SLOW_REPORTS, self.report_trip) {
-            self.slow_us = Some(least_us + excess_us);
+            (self.slow_us, self.slow_cause) = (Some(least_us + excess_us), ConditionCause::EventsLate);
             self.slow_row = Row::default();
         }
         if self.good_row.lasts(now, SLOW_REPORTS, GOOD_AFTER) {
@@ -298,7 +347,7 @@ impl Departures {
         self.leave_dark(now, in_a_row >= echoes);
         if was_dark && self.dark_since.is_none() && is_slow {
             // Either direction may be.
-            self.slow_us = Some(least_us + excess_us);
+            (self.slow_us, self.slow_cause) = (Some(least_us + excess_us), ConditionCause::ProbesLate);
         }
         if now.since(self.reported) >= SLOW_KEPT && self.good_echoes >= echoes {
             (self.slow_us, self.loss, self.packets) = (None, 0, PacketLoss::default());
@@ -345,6 +394,8 @@ impl Departures {
                 }
             } else {
                 self.enter_dark(now);
+                let causes = [ConditionCause::NotAnswered, ConditionCause::Unreported];
+                self.dark_cause = causes[usize::from(has_overdue)];
             }
         }
         self.next_judgement().map(|at| at.max(now + REPORT_EVERY))

@@ -22,7 +22,7 @@ use arrivals::{Arrivals, DueReport};
 use departures::{BadReport, Departures};
 
 pub use arrivals::REPORT_EVERY_MIN;
-pub use departures::{LinkCondition, UNREPORTED_BYTES_MAX, UNREPORTED_MAX};
+pub use departures::{ConditionCause, LinkCondition, UNREPORTED_BYTES_MAX, UNREPORTED_MAX};
 
 /// The least time between two floods of changes of one end of a link.
 pub const FLASH_EVERY: Duration = Duration::from_millis(250);
@@ -45,6 +45,8 @@ pub(crate) struct LinkWatch {
     departures: Departures,
     /// The condition that was told last.
     told: LinkCondition,
+    /// When that changed last; zero: never.
+    told_at: Time,
     /// When other brokers were last told by a flood; zero: never.
     flashed: Time,
     faults: NetFaults,
@@ -53,12 +55,18 @@ pub(crate) struct LinkWatch {
 impl LinkWatch {
     pub(crate) fn new(faults: NetFaults) -> LinkWatch {
         let (arrivals, departures) = (Arrivals::new(faults), Departures::new(faults));
-        LinkWatch { arrivals, departures, told: LinkCondition::Good, flashed: Time::ZERO, faults }
+        let (told, told_at) = (LinkCondition::Good, Time::ZERO);
+        LinkWatch { arrivals, departures, told, told_at, flashed: Time::ZERO, faults }
     }
 
     /// The condition of the sending direction.
     pub(crate) fn condition(&self) -> LinkCondition {
         self.departures.condition()
+    }
+
+    /// How the condition was found, and since when others are told of it; zero: it never changed.
+    pub(crate) fn cause(&self) -> (ConditionCause, Time) {
+        (self.departures.cause(), self.told_at)
     }
 
     /// Half of the least round trip, µs.
@@ -137,9 +145,13 @@ impl LinkWatch {
     }
 
     /// The condition, if it is not the one that was told last; it counts as told then.
-    pub(crate) fn news(&mut self) -> Option<LinkCondition> {
+    pub(crate) fn news(&mut self, now: Time) -> Option<LinkCondition> {
         let condition = self.condition();
-        (core::mem::replace(&mut self.told, condition) != condition).then_some(condition)
+        let is_news = core::mem::replace(&mut self.told, condition) != condition;
+        if is_news {
+            self.told_at = now;
+        }
+        is_news.then_some(condition)
     }
 
     /// Whether other brokers may be told by a flood now; it counts as told then.

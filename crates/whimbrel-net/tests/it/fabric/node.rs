@@ -54,6 +54,8 @@ pub struct Setup {
     pub expects_peers: bool,
     /// See [`Config::links_wanted`].
     pub links_wanted: usize,
+    /// See [`Config::surcharges`].
+    pub surcharges: BTreeMap<Box<str>, u32>,
     /// See [`Config::young_for`].
     pub young_for: Duration,
     /// See [`Config::routing`].
@@ -77,6 +79,7 @@ impl Setup {
             deployment,
             expects_peers: true,
             links_wanted: 0,
+            surcharges: BTreeMap::new(),
             young_for,
             routing: Routing::default(),
             pace: Pace::DEFAULT,
@@ -181,6 +184,7 @@ impl Node {
             interest_max: 64,
             expects_peers: setup.expects_peers,
             links_wanted: setup.links_wanted,
+            surcharges: setup.surcharges.clone(),
             young_for: setup.young_for,
             routing: setup.routing,
             pace: setup.pace,

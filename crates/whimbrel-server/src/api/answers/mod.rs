@@ -301,6 +301,12 @@ pub struct Link {
     /// `slow`, `lossy` or `dark`. Empty if the broker that answers does not tell, as 0.1 does not.
     #[serde(default)]
     pub condition: String,
+    /// How that was found, in a few words; empty if it is good.
+    #[serde(default)]
+    pub condition_cause: String,
+    /// When the condition changed last, Unix time in milliseconds; 0 if it never has.
+    #[serde(default)]
+    pub condition_since_ms: u64,
     /// How far the neighbour's clock is ahead, milliseconds; negative if it is behind.
     pub clock_ahead_ms: i64,
     /// Bytes that wait to be sent, where they are more than 64 KiB.

@@ -139,7 +139,16 @@ async fn without_an_input_the_timer_meets_deadlines() {
 fn plan(peers: Vec<String>) -> crate::overlay::Plan {
     let credentials = crate::identity::credentials::of_development().expect("there is randomness");
     let listen = "127.0.0.1:0".parse().expect("an address");
-    crate::overlay::Plan { listen, is_open: true, peers, credentials, access: None, dscp: Default::default() }
+    crate::overlay::Plan {
+        listen,
+        is_open: true,
+        peers,
+        credentials,
+        access: None,
+        dscp: Default::default(),
+        compresses: true,
+        caps: Default::default(),
+    }
 }
 
 fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
@@ -150,6 +159,7 @@ fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
         interest_max: 256,
         expects_peers: true,
         links_wanted: 0,
+        surcharges: Default::default(),
         routing: whimbrel_core::Routing::default(),
         pace: whimbrel_core::Pace::DEFAULT,
         moves_sessions: true,
