@@ -34,8 +34,8 @@ pub const CONTROL_HIGH: usize = 256 << 10;
 /// hole and asks for it.
 pub const RELIABLE_HIGH: usize = 4 << 20;
 
-/// Unsent bytes of urgent events above which further ones of streams that are late are not sent, as
-/// with reliable ones; above twice as much, none are.
+/// Unsent bytes of urgent events above which further ones of streams that are far behind are not
+/// sent, as with reliable ones; above twice as much, none are.
 pub const URGENT_HIGH: usize = 1 << 20;
 
 /// Unsent bytes of events of best effort above which further ones are dropped.
@@ -223,11 +223,11 @@ impl Peer {
         self.backlog(channel) < high_of(channel)
     }
 
-    /// Whether an event of a stream may be sent on a channel. What late streams have filled does
-    /// not keep those back that can be in time.
+    /// Whether an event of a stream may be sent on a channel. Streams that are far behind have
+    /// filled it, and are late in any case: a hole in another one would make that late, too.
     pub(crate) fn admits(&self, channel: Channel, pubend: PubendId) -> bool {
         let (backlog, high) = (self.backlog(channel), high_of(channel));
-        backlog < high || (channel == Channel::Urgent && backlog < 2 * high && self.queue.is_in_time(pubend))
+        backlog < high || (channel == Channel::Urgent && backlog < 2 * high && !self.queue.is_far_behind(pubend))
     }
 
     /// Bytes for a channel that have not left: the driver's unsent ones, and those that wait in

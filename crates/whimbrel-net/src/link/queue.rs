@@ -211,9 +211,10 @@ impl LinkQueue {
         self.urgent.holds(pubend)
     }
 
-    /// Whether the next urgent event of a stream can be in time, as far as was last known.
-    pub(crate) fn is_in_time(&self, pubend: PubendId) -> bool {
-        self.urgent.is_in_time(pubend)
+    /// Whether a stream is late, and at least half as much of it waits as of the one of which the
+    /// most waits.
+    pub(crate) fn is_far_behind(&self, pubend: PubendId) -> bool {
+        self.urgent.is_far_behind(pubend)
     }
 
     fn count(&mut self, class: FrameClass, bytes: usize) {

@@ -1,7 +1,7 @@
 //! The share of what gives way: it is released after everything else, but not starved by it.
 
 /// While both wait, one byte in this many goes to what gives way.
-pub const SHARE_ONE_IN: u64 = 19;
+pub const SHARE_ONE_IN: u64 = 18;
 
 /// Most bytes that are due to what gives way: a frame of the greatest size, and one more. More is
 /// forgotten.

@@ -151,10 +151,12 @@ impl UrgentQueue {
         self.streams.contains_key(&pubend)
     }
 
-    /// Whether the next event of a stream can be in time, as far as was last known.
-    pub(crate) fn is_in_time(&self, pubend: PubendId) -> bool {
+    /// Whether a stream is late, and at least half as much of it waits as of the one of which the
+    /// most waits.
+    pub(crate) fn is_far_behind(&self, pubend: PubendId) -> bool {
+        let most = self.late.last().map_or(0, |(len, ..)| *len);
         let stream = self.streams.get(&pubend);
-        stream.is_none_or(|stream| matches!(stream.turn, UrgentTurn::InTime(_)))
+        stream.is_some_and(|stream| matches!(stream.turn, UrgentTurn::Late(len, _) if 2 * len >= most))
     }
 
     /// Adds an event, which begins to wait now.
@@ -312,6 +314,19 @@ mod tests {
         // For the farthest it is to leave before 9 ms, for the nearest before 45.
         assert_eq!(next(&mut queue, at(10)), Some((9, 1)));
         assert_eq!(all(&mut queue, at(11)), [(8, 1), (10, 1), (11, 1)]);
+    }
+
+    #[test]
+    fn of_late_streams_the_one_with_the_fewest_is_first_and_those_with_the_most_are_far_behind() {
+        let mut queue = UrgentQueue::default();
+        for (index, count) in [(8, 4), (9, 1), (10, 2), (11, 1)] {
+            (1..=count).for_each(|tick| queue.push_event(event(index, tick, at(0), Some(1)), NEAR));
+        }
+        queue.push_event(event(12, 1, at(0), Some(50)), NEAR);
+        let behind: Vec<u8> = (8..14).filter(|index| queue.is_far_behind(pubend(*index))).collect();
+        assert_eq!(behind, [8, 10]);
+        let order = all(&mut queue, at(1));
+        assert_eq!(order, [(12, 1), (9, 1), (11, 1), (10, 1), (10, 2), (8, 1), (8, 2), (8, 3), (8, 4)]);
     }
 
     #[test]
