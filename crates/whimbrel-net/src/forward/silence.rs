@@ -27,7 +27,8 @@ impl Carrier<'_> {
         for part in &silence.parts {
             let pubend = silence.from.pubend(part.index);
             let channel = peer.silence_channel(pubend, channel_of(part));
-            if !peer.has_room(channel) {
+            // Silence that is lost is a hole as well.
+            if !peer.admits(channel, pubend) {
                 continue;
             }
             if peer.queue.holds(pubend) {

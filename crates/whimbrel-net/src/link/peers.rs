@@ -223,8 +223,9 @@ impl Peer {
         self.backlog(channel) < high_of(channel)
     }
 
-    /// Whether an event of a stream may be sent on a channel. Streams that are far behind have
-    /// filled it, and are late in any case: a hole in another one would make that late, too.
+    /// Whether an event or silence of a stream may be sent on a channel. Streams that are far
+    /// behind have filled it, and are late in any case: a hole in another one would make that late,
+    /// too.
     pub(crate) fn admits(&self, channel: Channel, pubend: PubendId) -> bool {
         let (backlog, high) = (self.backlog(channel), high_of(channel));
         backlog < high || (channel == Channel::Urgent && backlog < 2 * high && !self.queue.is_far_behind(pubend))
