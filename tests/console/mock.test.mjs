@@ -466,7 +466,7 @@ function chartTests(at) {
     // What events with a deadline find of a link: in the picture and in the table.
     await page.locator(".graph .edge.slow").waitFor({ state: "attached" });
     await page.locator(".overlay .pill").getByText("slow").waitFor();
-    await page.locator(".overlay").getByText(/to tower: events arrive late, for 4\d.s/).first().waitFor();
+    await page.locator(".overlay small").getByText(/to tower: events arrive late, for 4\d.s/).waitFor();
     assert.equal(await page.locator(".graph .way").count(), 2);
   }));
 }

@@ -5,7 +5,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, Protocol};
+use whimbrel_wire::{Ask, Digest, Frame, InterestEntry, InterestUpdate, Protocol, SURCHARGES_MAX};
 
 use crate::dispatch::Then;
 use crate::due::NetDue;
@@ -39,6 +39,10 @@ impl Net {
             let host = peer.host().expect("the link is up");
             Neighbour { host, port: peer.port, delay_us, loss, surcharge_us: peer.surcharge_us }
         };
+        let mut neighbours: Vec<Neighbour> = self.peers.up().map(neighbour).collect();
+        // Links may have one name until link states tell who has it, and a frame has room for few.
+        let metered = neighbours.iter_mut().filter(|end| end.surcharge_us > 0);
+        metered.skip(SURCHARGES_MAX).for_each(|end| end.surcharge_us = 0);
         LinkState {
             host: self.identity.host,
             incarnation: self.identity.incarnation,
@@ -48,7 +52,7 @@ impl Net {
             further: self.identity.further,
             birth: self.identity.birth,
             addresses: self.config.addresses.clone(),
-            neighbours: self.peers.up().map(neighbour).collect(),
+            neighbours,
             previous: self.previous.clone(),
             protocol: Protocol::OWN,
             later: Box::default(),

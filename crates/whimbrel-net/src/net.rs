@@ -51,8 +51,8 @@ pub struct Config {
     /// Kinds of messages between other brokers that are examined here, see
     /// [`NetEvent::Passing`](crate::NetEvent::Passing).
     pub examined_kinds: &'static [u8],
-    /// What links to some brokers cost beside delay and loss, microseconds, by the brokers' names:
-    /// of the first [`whimbrel_wire::SURCHARGES_MAX`] names.
+    /// What links to some brokers cost beside delay and loss, microseconds, by the brokers' names.
+    /// Link states tell the first [`whimbrel_wire::SURCHARGES_MAX`] links that have one.
     pub surcharges: BTreeMap<Box<str>, u32>,
     /// How paths are chosen.
     pub routing: Routing,

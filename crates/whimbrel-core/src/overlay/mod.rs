@@ -234,7 +234,7 @@ impl OverlayConfig {
             surcharges: self.surcharges,
             routing: self.routing,
             pace: self.pace,
-            // What waits is not sorted yet: the driver takes everything at once.
+            // Only urgent events wait in front of the driver, which orders the other classes.
             release_mark: usize::MAX,
             young_for: CONFIRM_MAX,
             examined_kinds: &[BrokerMessage::READ_ASK, BrokerMessage::READ_TOLD],

@@ -17,7 +17,7 @@ use crate::link::peers::{Peer, Peers};
 use crate::link::queue::WaitingEvent;
 use crate::link::watch::LinkCondition;
 use crate::pace::Routing;
-use crate::route::{Routes, Ways, cost_us};
+use crate::route::{Routes, cost_us};
 use crate::topology::Topology;
 use crate::traces::{RerouteCause, TraceStep};
 
@@ -66,7 +66,7 @@ impl<'a> Budgets<'a> {
         for host in dests {
             let ways = self.routes.ways();
             let Some((neighbour, port)) = ways.next_hop(host) else { continue };
-            let (way, first) = (time_of(&ways, self.topology, host), time_of(&ways, self.topology, neighbour));
+            let (way, first) = (ways.time_us(self.topology, host), ways.time_us(self.topology, neighbour));
             let (Some(cost_us), Some(first_us)) = (way, first) else { continue };
             let planned = PlannedPath { host, first_us, cost_us, links: ways.path(host).len() as u64 - 1 };
             if !ports.contains(&port) && self.is_exceeded(sending, neighbour, planned) {
@@ -123,20 +123,11 @@ impl<'a> Budgets<'a> {
         }
         self.routes.update(self.topology);
         let ways = self.routes.avoiding(sending.repairers.as_slice(), &[neighbour]);
-        let other = time_of(&ways, self.topology, planned.host);
+        let other = ways.time_us(self.topology, planned.host);
         let present_us = planned.cost_us + surplus_us;
         let better_by_us = BETTER_US + present_us * BETTER_PERCENT / 100;
         other.is_some_and(|cost_us| cost_us + better_by_us < present_us)
     }
-}
-
-/// The cost of a path, microseconds, without the surcharges of its links: they decide which path is
-/// taken, and take no time.
-fn time_of(ways: &Ways<'_>, topology: &Topology, host: HostId) -> Option<u64> {
-    let of = |from: HostId, to: HostId| topology.link(from, to).map_or(0, |end| end.surcharge_us);
-    let surcharge = |hop: &[HostId]| u64::from(of(hop[0], hop[1]).max(of(hop[1], hop[0])));
-    let surcharges: u64 = ways.path(host).windows(2).map(surcharge).sum();
-    ways.cost_us(host).map(|cost_us| cost_us.saturating_sub(surcharges))
 }
 
 impl Carrier<'_> {

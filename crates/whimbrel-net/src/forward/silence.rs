@@ -27,7 +27,7 @@ impl Carrier<'_> {
         for part in &silence.parts {
             let pubend = silence.from.pubend(part.index);
             let channel = peer.silence_channel(pubend, channel_of(part));
-            // Silence that is lost is a hole as well.
+            // Silence that is dropped leaves a hole as well.
             if !peer.admits(channel, pubend) {
                 continue;
             }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use whimbrel_event::Time;
-use whimbrel_wire::{Frame, Hello, SURCHARGES_MAX, VERSION_BYTES_MAX};
+use whimbrel_wire::{Frame, Hello, VERSION_BYTES_MAX};
 
 use super::peers::{HELLO_WITHIN, LINKS_MAX, Peer, PeerIdentity};
 use super::queue::{FrameClass, LinkQueue};
@@ -133,8 +133,7 @@ impl Net {
             minor: hello.minor,
             ahead,
         };
-        let mut surcharges = self.config.surcharges.iter().take(SURCHARGES_MAX);
-        let surcharge_us = surcharges.find(|(name, _)| **name == who.name).map_or(0, |(_, surcharge_us)| *surcharge_us);
+        let surcharge_us = self.config.surcharges.get(&who.name).copied().unwrap_or(0);
         self.peers.bring_up(link, who);
         if let Some(peer) = self.peers.get_mut(link) {
             peer.surcharge_us = surcharge_us;

@@ -50,7 +50,8 @@ const MINOR_WITH_WATCH: u8 = 3;
 /// The delay that is announced for a link before its first probe has come back, microseconds.
 const DELAY_UNKNOWN_US: u32 = 1_000;
 
-/// Unsent bytes of a channel from which on no more is sent over it.
+/// Unsent bytes of a channel from which on no more is sent over it; see [`Peer::admits`] for urgent
+/// events.
 pub(crate) fn high_of(channel: Channel) -> usize {
     match channel {
         Channel::Control => CONTROL_HIGH,
@@ -201,8 +202,9 @@ impl Peer {
     /// Records the number of unsent bytes of a channel.
     pub fn set_unsent(&mut self, now: Time, channel: Channel, unsent: usize) {
         let before = core::mem::replace(&mut self.unsent[channel as usize], unsent);
-        // A few urgent bytes may wait for control traffic that goes on.
-        let is_much = unsent > channel.little().max(UNSENT_LITTLE);
+        // A few urgent bytes may wait for control traffic that goes on. What is unsent of datagrams
+        // is known when one is sent only.
+        let is_much = unsent > channel.little().max(UNSENT_LITTLE) && channel != Channel::Datagram;
         let stuck_since = &mut self.stuck_since[channel as usize];
         if !is_much || unsent < before {
             *stuck_since = is_much.then_some(now);
@@ -223,9 +225,9 @@ impl Peer {
         self.backlog(channel) < high_of(channel)
     }
 
-    /// Whether an event or silence of a stream may be sent on a channel. Streams that are far
-    /// behind have filled it, and are late in any case: a hole in another one would make that late,
-    /// too.
+    /// Whether a channel takes an event or silence of a stream. Beyond its bound the urgent channel
+    /// holds back only streams that are far behind, which are late in any case: a hole would make
+    /// another stream late, too.
     pub(crate) fn admits(&self, channel: Channel, pubend: PubendId) -> bool {
         let (backlog, high) = (self.backlog(channel), high_of(channel));
         backlog < high || (channel == Channel::Urgent && backlog < 2 * high && !self.queue.is_far_behind(pubend))

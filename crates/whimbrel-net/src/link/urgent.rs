@@ -57,8 +57,8 @@ type TickPlace = (Tick, u64);
 enum UrgentTurn {
     /// An event of it can be in time if it leaves up to this moment, and no other sooner.
     InTime(Time),
-    /// No event of it can be in time, or its first one is late: the number of events that wait, and
-    /// that of the first arrival. Those with the fewest can be in time again the soonest.
+    /// No event of it can be in time, or its first one is late: the number of its entries, and that
+    /// of the first arrival. The stream with the fewest can be in time again the soonest.
     Late(usize, u64),
 }
 
@@ -151,8 +151,8 @@ impl UrgentQueue {
         self.streams.contains_key(&pubend)
     }
 
-    /// Whether a stream is late, and at least half as much of it waits as of the one of which the
-    /// most waits.
+    /// Whether a stream is late, and has at least half as many entries as the late stream with the
+    /// most.
     pub(crate) fn is_far_behind(&self, pubend: PubendId) -> bool {
         let most = self.late.last().map_or(0, |(len, ..)| *len);
         let stream = self.streams.get(&pubend);

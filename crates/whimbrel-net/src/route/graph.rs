@@ -10,6 +10,8 @@ use crate::topology::{KnownBroker, Topology};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct GraphEdge {
     pub(super) cost: u64,
+    /// The part of it that is a surcharge, microseconds.
+    surcharge: u32,
     /// The index of the broker at the other end.
     pub(super) to: u32,
     pub(super) port: u16,
@@ -52,15 +54,15 @@ impl Graph {
             // It is often the next one, in a mesh always.
             at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
             if self.hosts.get(at) == Some(&end.host) {
-                let cost = cost_us(end.delay_us, end.loss) + u64::from(end.surcharge_us);
-                self.edges.push(GraphEdge { cost, to: at as u32, port: end.port });
+                let (cost, surcharge) = (cost_us(end.delay_us, end.loss), end.surcharge_us);
+                self.edges.push(GraphEdge { cost, surcharge, to: at as u32, port: end.port });
                 at += 1;
             }
         }
     }
 
     /// Removes the edges that only one end names. A link costs what the worse of its ends says:
-    /// each judges the direction in which it sends.
+    /// each judges the direction in which it sends. The greater of the surcharges comes on top.
     fn confirm(&mut self) {
         let (begins, named_by) = self.turned();
         let mut kept = 0;
@@ -71,8 +73,10 @@ impl Graph {
             for at in own {
                 let edge = self.edges[at];
                 while others.next_if(|(other, _)| *other < edge.to).is_some() {}
-                if let Some((_, cost)) = others.next_if(|(other, _)| *other == edge.to) {
-                    self.edges[kept] = GraphEdge { cost: edge.cost.max(*cost), ..edge };
+                if let Some((_, back)) = others.next_if(|(other, _)| *other == edge.to) {
+                    let surcharge = edge.surcharge.max(back.surcharge);
+                    let cost = edge.cost.max(back.cost) + u64::from(surcharge);
+                    self.edges[kept] = GraphEdge { cost, surcharge, ..edge };
                     kept += 1;
                 }
             }
@@ -81,9 +85,9 @@ impl Graph {
         self.begins[self.hosts.len()] = kept as u32;
     }
 
-    /// The brokers that name each broker, in order, with the cost of the link: where each list
+    /// The brokers that name each broker, in order, with their ends of the links: where each list
     /// begins, and the lists.
-    fn turned(&self) -> (Vec<u32>, Vec<(u32, u64)>) {
+    fn turned(&self) -> (Vec<u32>, Vec<(u32, GraphEdge)>) {
         let mut begins = vec![0; self.hosts.len() + 1];
         for edge in &self.edges {
             begins[edge.to as usize + 1] += 1;
@@ -92,11 +96,12 @@ impl Graph {
             begins[node + 1] += begins[node];
         }
         let mut ends = begins.clone();
-        let mut named_by = vec![(0, 0); self.edges.len()];
+        let none = GraphEdge { cost: 0, surcharge: 0, to: 0, port: 0 };
+        let mut named_by = vec![(0, none); self.edges.len()];
         for node in 0..self.hosts.len() as u32 {
             for edge in self.edges(node) {
                 let end = &mut ends[edge.to as usize];
-                named_by[*end as usize] = (node, edge.cost);
+                named_by[*end as usize] = (node, *edge);
                 *end += 1;
             }
         }

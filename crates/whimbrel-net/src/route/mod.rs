@@ -103,6 +103,15 @@ impl Ways<'_> {
         Some(self.paths.spot(self.graph.index(host)?)?.cost)
     }
 
+    /// The time of the path to a host, microseconds: as [`Ways::cost_us`], without the surcharges
+    /// of its links, which decide which path is taken. Looks at the links of each broker on it.
+    pub fn time_us(&self, topology: &Topology, host: HostId) -> Option<u64> {
+        let of = |from: HostId, to: HostId| topology.link(from, to).map_or(0, |end| end.surcharge_us);
+        let surcharge = |hop: &[HostId]| u64::from(of(hop[0], hop[1]).max(of(hop[1], hop[0])));
+        let surcharges: u64 = self.path(host).windows(2).map(surcharge).sum();
+        self.cost_us(host).map(|cost_us| cost_us.saturating_sub(surcharges))
+    }
+
     /// The brokers on the way to a host, from the own one to that host; empty if there is no path.
     pub fn path(&self, host: HostId) -> Vec<HostId> {
         let mut path = Vec::new();
@@ -258,6 +267,11 @@ impl Routes {
     /// [`Ways::cost_us`] of the shortest path.
     pub fn cost_us(&self, host: HostId) -> Option<u64> {
         self.ways().cost_us(host)
+    }
+
+    /// [`Ways::time_us`] of the shortest path.
+    pub fn time_us(&self, topology: &Topology, host: HostId) -> Option<u64> {
+        self.ways().time_us(topology, host)
     }
 
     /// [`Ways::path`] of the shortest path.

@@ -161,6 +161,34 @@ impl Narrow {
     }
 }
 
+/// Events that node 3 has not queued, as too much was waiting.
+fn held_back(world: &Narrow) -> u64 {
+    world.fabric.node(3).net.neighbours().map(|peer| peer.counters.events_held_back).sum()
+}
+
+#[test]
+fn a_stream_that_is_far_behind_holds_back_itself_alone() {
+    const URGENT: u64 = 50;
+    let mut world = Narrow::new(|_| {});
+    let mut published = 0;
+    while held_back(&world) == 0 && published < 20_000 {
+        world.publish(2);
+        world.fabric.run(MILLI / 10);
+        published += 1;
+    }
+    assert!(held_back(&world) > 0, "{published} events");
+    for _ in 0..URGENT {
+        world.publish(0);
+        (0..12).for_each(|_| world.publish(2));
+        world.fabric.run(MILLI * 10);
+    }
+    // Those of the other stream, and answers to nacks.
+    assert!(held_back(&world) > URGENT, "of the stream that has filled the link events are held back");
+    world.fabric.run(SECOND * 60);
+    let found = world.count();
+    assert_eq!(found.in_time[0], found.published[0], "of the other stream none is");
+}
+
 /// The three nodes publish more than the link can send.
 fn overload() -> Punctual {
     let mut world = Narrow::new(|_| {});

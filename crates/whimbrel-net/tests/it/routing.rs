@@ -325,4 +325,5 @@ fn events_that_would_be_late_otherwise_take_a_metered_link() {
     let last = ages(&fabric).split_off(350);
     assert!(last.len() == 50 && last.iter().all(|age| *age < 15), "{last:?}");
     assert_eq!(fabric.node(0).net.routes().path(host_of(1)), [0, 2, 1].map(host_of), "others stay");
+    assert!(fabric.node(0).net.answered_within(host_of(1), MILLI) < SECOND, "a surcharge takes no time");
 }

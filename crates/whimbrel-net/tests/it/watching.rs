@@ -191,7 +191,7 @@ fn packets_that_the_connection_has_lost_are_a_second_witness_while_events_flow()
     assert_eq!(world.condition(0, 1), LinkCondition::Lossy(800));
     world.flow(&[0], MILLI * 100);
     assert_eq!(world.known(3, 0, 1), Some((10, 800)), "all are told");
-    let sent = |world: &Watched| world.fabric.node(2).net.stats().events_forwarded;
+    let sent = |world: &Watched| world.fabric.node(2).net.stats().events_relayed;
     let before = sent(&world);
     world.flow(&[0], SECOND);
     assert!(sent(&world) - before > 90, "its delay counts five times, so another way is better");

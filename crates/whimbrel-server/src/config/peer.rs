@@ -15,8 +15,8 @@ use crate::identity::is_name;
 /// The key of the list in `[overlay]`.
 pub(super) const PEER: &str = "peer";
 
-/// The greatest cost, ms.
-const COST_MAX_MS: u64 = 60_000;
+/// The greatest cost, ms: less than that of a link that is dark.
+const COST_MAX_MS: u64 = 9_000;
 
 /// The least cap, bytes per second: a packet takes less than a second.
 const CAP_MIN: u64 = 4 << 10;
@@ -80,6 +80,9 @@ fn read_terms(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<PeerT
             "cap" => cap = faults.take(source.read("cap", Kind::Size(CAP_MIN, CAP_MAX), value)),
             _ => faults.add(source.unknown(key)),
         }
+    }
+    if !table.contains_key("cost") && !table.contains_key("cap") {
+        faults.add(source.wrong("a peer has neither `cost` nor `cap`", entry.span()));
     }
     if !table.contains_key("name") {
         faults.add(source.wrong("a peer has no `name`", entry.span()));

@@ -414,7 +414,7 @@ impl Machine {
             }
             (Source::Conn(_), inbox::Input::Room(..) | inbox::Input::Packets(..))
             | (Source::Link(_), inbox::Input::Drained | inbox::Input::ReadOut { .. }) => {
-                unreachable!("a connection drains and is read out, a link has room")
+                unreachable!("a connection drains and is read out, a link has room and counts packets")
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct LinkCap {
 }
 
 impl LinkCap {
-    /// A cap of so many bytes per second, at least one.
+    /// A cap of `rate` bytes per second; zero counts as one.
     pub(super) fn new(rate: u64, now: Instant) -> LinkCap {
         LinkCap { rate: rate.max(1), saved: BURST_MIN as i64, at: now }
     }

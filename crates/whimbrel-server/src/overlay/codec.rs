@@ -281,6 +281,7 @@ mod tests {
                     break;
                 }
             }
+            prop_assert!(unpacker.context.sizeof() <= PACKER_BYTES_MAX);
         }
     }
 

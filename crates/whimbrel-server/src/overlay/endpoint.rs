@@ -56,8 +56,8 @@ const RECEIVE_WINDOW: u32 = 3 * STREAM_WINDOW + (1 << 20);
 /// bulk may use.
 const SEND_WINDOW: u64 = WINDOW_MAX + (1 << 20);
 
-/// Bytes of datagrams that wait, each way. With the windows, and the 6.25 MiB at which the core
-/// stops giving: less than 20 MiB a link, and less than 1 MiB for each of two channels while they
+/// Bytes of datagrams that wait, each way. With the windows, and the 7.25 MiB at which the core
+/// stops giving: less than 21 MiB a link, and less than 1 MiB for each of two channels while they
 /// arrive compressed.
 pub(super) const DATAGRAMS: usize = 512 << 10;
 

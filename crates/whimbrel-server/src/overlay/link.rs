@@ -152,20 +152,22 @@ impl PacketCount {
         PacketCount { at: Instant::now(), sent: 0, lost: 0 }
     }
 
-    /// Packets that were sent and lost since the last count, if it is time for one.
-    fn take(&mut self, connection: &Connection) -> Option<(u32, u32)> {
-        if self.at.elapsed() < COUNT_EVERY {
-            return None;
-        }
+    /// Whether it is time for another count.
+    fn is_due(&self) -> bool {
+        self.at.elapsed() >= COUNT_EVERY
+    }
+
+    /// Packets that were sent and lost since the last count, of those that the connection has sent
+    /// and lost; `None`: they are too few to tell.
+    fn take(&mut self, all_sent: u64, all_lost: u64) -> Option<(u32, u32)> {
         self.at = Instant::now();
-        let path = connection.stats().path;
         // Another path begins anew.
-        let [sent, lost] = [(path.sent_packets, self.sent), (path.lost_packets, self.lost)]
-            .map(|(now, before)| now.checked_sub(before).unwrap_or(now));
+        let [sent, lost] =
+            [(all_sent, self.sent), (all_lost, self.lost)].map(|(now, before)| now.checked_sub(before).unwrap_or(now));
         if sent < COUNT_PACKETS_MIN && lost == 0 {
             return None;
         }
-        (self.sent, self.lost) = (path.sent_packets, path.lost_packets);
+        (self.sent, self.lost) = (all_sent, all_lost);
         Some((u32::try_from(sent).unwrap_or(u32::MAX), u32::try_from(lost).unwrap_or(u32::MAX)))
     }
 }
@@ -217,8 +219,11 @@ impl<'a> Reader<'a> {
                 return Poll::Ready(Ok(Turn::Ended));
             }
             has_read |= self.read_datagrams(datagram.as_mut(), inlet, cx);
-            if let Some((sent, lost)) = self.packets.take(self.connection) {
-                inlet.packets(sent, lost);
+            if self.packets.is_due() {
+                let path = self.connection.stats().path;
+                if let Some((sent, lost)) = self.packets.take(path.sent_packets, path.lost_packets) {
+                    inlet.packets(sent, lost);
+                }
             }
             if !has_read {
                 return Poll::Pending;
@@ -313,5 +318,20 @@ impl<'a> Reader<'a> {
                 read
             })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_told_when_they_are_many_or_some_are_lost() {
+        let mut count = PacketCount::new();
+        assert!(!count.is_due());
+        let taken: Vec<_> = [(49, 0), (50, 0), (99, 0), (99, 1), (160, 1), (7, 0), (60, 2)]
+            .map(|(sent, lost)| count.take(sent, lost))
+            .into();
+        assert_eq!(taken, [None, Some((50, 0)), None, Some((49, 1)), Some((61, 0)), None, Some((60, 1))]);
     }
 }

@@ -73,6 +73,7 @@ pub trait Inlet: Send {
     /// to go on.
     fn room(&mut self, channel: Channel, unsent: usize);
 
-    /// The connection has sent so many packets since the last count, and found so many lost.
+    /// `sent` packets have left the connection since the last call, and `lost` of all packets were
+    /// found to be lost.
     fn packets(&mut self, sent: u32, lost: u32);
 }

@@ -91,6 +91,11 @@ impl Outlet {
         self.told > little && self.waiting(limits) <= (self.told / 2).max(little)
     }
 
+    /// Whether less waits than was told, of much.
+    pub(super) fn has_less(&self, limits: &OutputLimits<'_>) -> bool {
+        self.told > self.channel.little() && self.waiting(limits) < self.told
+    }
+
     /// Unsent bytes, which count as told; of the urgent channel those that cannot be sent at once.
     pub(super) fn tell(&mut self, limits: &OutputLimits<'_>) -> usize {
         self.told = self.waiting(limits);

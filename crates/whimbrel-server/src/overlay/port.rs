@@ -38,6 +38,10 @@ const DATAGRAM_COUNTED_MIN: usize = 128;
 /// The gauge is looked up again after this time: the connection may have another path.
 const GAUGE_KEPT: Duration = Duration::from_secs(1);
 
+/// The machine is told at least this often that less waits, as long as that is so: it takes a link
+/// that makes no progress for stuck.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
 /// Pause between two looks, at the end, whether everything is written.
 const FINISH_LOOK: Duration = Duration::from_millis(2);
 
@@ -63,6 +67,8 @@ struct Outbound {
     cap: Option<LinkCap>,
     /// The cap lets nothing through before this moment.
     capped_until: Option<Instant>,
+    /// When the task last told the machine that less waits.
+    progress_at: Instant,
     /// What the connection's path takes, and when it was looked up.
     gauge: Arc<PathGauge>,
     gauge_at: Instant,
@@ -209,6 +215,7 @@ impl Port {
             changes: StreamChanges::new(gauge_at, plan.packers.clone()),
             cap: None,
             capped_until: None,
+            progress_at: gauge_at,
             gauge,
             gauge_at,
             until: None,
@@ -386,15 +393,22 @@ impl Port {
             if !is_waiting {
                 outbound.broken = outbound.flush_streams(&self.connection, &self.counts, cx).is_err();
             }
-            let Outbound { outlets, gauge, cap, .. } = &mut *outbound;
+            let Outbound { outlets, gauge, cap, progress_at, .. } = &mut *outbound;
             let limits = limits(gauge, cap);
+            let has_less = outlets.iter().any(|outlet| outlet.has_less(&limits));
+            let is_news = has_less && progress_at.elapsed() >= PROGRESS_EVERY;
+            if is_news {
+                *progress_at = Instant::now();
+            }
             for (outlet, room) in outlets.iter_mut().zip(&mut rooms) {
-                if outlet.is_room_due(&limits) {
+                if outlet.is_room_due(&limits) || (is_news && outlet.has_less(&limits)) {
                     *room = Some(outlet.tell(&limits));
                 }
             }
         }
-        let capped_until = outbound.capped_until;
+        // The timer's write wakes the task if the cap still lets nothing through then.
+        let is_over = outbound.broken || outbound.hang_up.is_some();
+        let capped_until = outbound.capped_until.filter(|_| !is_waiting && !is_over);
         drop(outbound);
         for (channel, unsent) in channel::STREAMS.into_iter().zip(rooms) {
             if let Some(unsent) = unsent {

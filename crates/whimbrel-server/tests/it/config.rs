@@ -292,9 +292,10 @@ fn links_to_some_brokers_have_terms() {
     let terms = load(more).load(&[]).expect("a configuration").overlay.terms;
     let of = |name: &str, millis, cap| PeerTerms { name: name.into(), cost: Some(Duration::from_millis(millis)), cap };
     assert_eq!(terms, [of("sat-1", 200, Some(64 << 10)), of("south", 1_000, None)]);
-    let twice = "name = \"a\"\ncost = \"1 ms\"\n[[overlay.peer]]\nname = \"a\"";
+    let twice = "name = \"a\"\ncost = \"1 ms\"\n[[overlay.peer]]\nname = \"a\"\ncap = \"1 MiB\"";
     assert_says(&load(twice).refusal(&[]), "there are two [[overlay.peer]] for \"a\"");
     assert_says(&load("cost = \"1 ms\"").refusal(&[]), "a peer has no `name`");
+    assert_says(&load("name = \"a\"").refusal(&[]), "a peer has neither `cost` nor `cap`");
     assert_says(&load("name = \"a b\"").refusal(&[]), "`name` is no name of a broker");
     assert_says(&load("name = \"a\"\ncap = \"1 KiB\"").refusal(&[]), "`cap`");
     let refusal = load("name = \"a\"\nprice = 1").refusal(&[]);

@@ -231,10 +231,12 @@ fn link_states_have_their_bounds() {
     refused(&state(vec![], vec![neighbour; NEIGHBOURS_MAX + 1]));
     refused(&state(vec![], vec![LinkEnd { loss: LOSS_MAX + 1, ..neighbour }]));
     let metered = LinkEnd { surcharge_us: u32::MAX, ..neighbour };
-    accepted(&state(vec![], vec![metered; SURCHARGES_MAX]));
-    refused(&state(vec![], vec![metered; SURCHARGES_MAX + 1]));
+    let state_of =
+        |neighbours| Frame::LinkState(LinkStateFrame { neighbours, protocol: Protocol::OWN, ..link_state() });
+    accepted(&state_of(vec![metered; SURCHARGES_MAX]));
+    refused(&state_of(vec![metered; SURCHARGES_MAX + 1]));
     let ends = vec![neighbour, LinkEnd { surcharge_us: 100, ..neighbour }];
-    let mut bytes = accepted(&state(vec![], ends));
+    let mut bytes = accepted(&state_of(ends));
     let end = bytes.len();
     // One surcharge: the place of the link, and the cost.
     assert_eq!(bytes[end - 3..], [1, 1, 100]);
