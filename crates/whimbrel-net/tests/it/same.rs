@@ -226,3 +226,14 @@ proptest! {
         prop_assert_eq!(whole.digest(), parts.digest());
     }
 }
+
+#[test]
+fn a_broker_that_hears_of_an_earlier_incarnation_first_keeps_its_own() {
+    let wires = [(0, 1), (0, 2), (1, 3), (0, 4), (0, 5), (0, 6), (1, 4)].map(|(one, other)| (one, other, 0));
+    let restarts = [1, 4, 1].map(|number| Act::Restart { number });
+    let mut acts = restarts.to_vec();
+    acts.insert(1, Act::Cut { wire: 2 });
+    let plan = Plan { wires: wires.to_vec(), filters: vec![0; 7], acts, cuts: None };
+    let fabric = play(&plan, Cuts::Frames, Pace::DEFAULT);
+    assert!(fabric.is_complete() && fabric.knows_interests());
+}
