@@ -63,4 +63,4 @@ pub use topic::{
 pub use whimbrel_event::{LATENCY_BOUNDS_US, LatencyHistogram};
 #[cfg(feature = "mutants")]
 pub use whimbrel_net::NetMutant;
-pub use whimbrel_wire::PRINCIPAL_BYTES_MAX;
+pub use whimbrel_wire::{PRINCIPAL_BYTES_MAX, SURCHARGES_MAX};

@@ -285,8 +285,9 @@ impl Net {
         self.stats.outbid += 1;
         if incarnation <= self.identity.incarnation {
             // Of this incarnation, or of one before it that was heard of first.
-            let is_own = incarnation == self.identity.incarnation;
-            self.sequence = if is_own { self.sequence.max(sequence) } else { self.sequence };
+            if incarnation == self.identity.incarnation {
+                self.sequence = self.sequence.max(sequence);
+            }
             return self.announce_soon(now);
         }
         // Caused by a clock that ran ahead, or by another broker with the same data. What other

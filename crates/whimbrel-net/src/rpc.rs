@@ -105,7 +105,7 @@ impl Net {
 
     /// How long to wait for an answer: `least`, or twice the round trip if that is longer.
     pub fn answered_within(&self, whom: HostId, least: Duration) -> Duration {
-        let way = self.routes.time_us(&self.topology, whom).unwrap_or(0);
+        let way = self.routes.time_us(whom).unwrap_or(0);
         least.max(Duration::from_micros(way.saturating_mul(4)))
     }
 

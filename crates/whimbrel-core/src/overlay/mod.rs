@@ -99,7 +99,7 @@ pub struct OverlayConfig {
     pub links_wanted: usize,
     /// What links to some brokers cost beside delay and loss, microseconds, by the brokers' names:
     /// a path that is longer by up to that is taken instead. At most
-    /// [`whimbrel_wire::SURCHARGES_MAX`].
+    /// [`crate::SURCHARGES_MAX`].
     pub surcharges: BTreeMap<Box<str>, u32>,
     /// How paths are chosen.
     pub routing: Routing,

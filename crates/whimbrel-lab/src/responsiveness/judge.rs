@@ -74,14 +74,14 @@ impl DelayCause {
     }
 }
 
-/// The number of late events by verdict.
+/// The number of late events by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayCauses([u64; DelayCause::ALL.len()]);
 
 impl DelayCauses {
     /// Counts an event.
-    pub fn record(&mut self, verdict: DelayCause) {
-        self.0[verdict as usize] += 1;
+    pub fn record(&mut self, cause: DelayCause) {
+        self.0[cause as usize] += 1;
     }
 
     /// Adds the counts of another run.
@@ -89,10 +89,10 @@ impl DelayCauses {
         self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
     }
 
-    /// The number of events with a verdict.
+    /// The number of events with a cause.
     #[cfg(test)]
-    pub fn of(&self, verdict: DelayCause) -> u64 {
-        self.0[verdict as usize]
+    pub fn of(&self, cause: DelayCause) -> u64 {
+        self.0[cause as usize]
     }
 
     /// The number of all events.
@@ -103,9 +103,9 @@ impl DelayCauses {
     /// All that occur as text, and the unknown ones always.
     pub fn text(&self) -> String {
         let mut text = format!("{} late although a way was in time", self.all());
-        for (verdict, count) in DelayCause::ALL.into_iter().zip(self.0) {
-            if count > 0 || verdict == DelayCause::Unknown {
-                let _ = write!(text, "; {} {count}", verdict.name());
+        for (cause, count) in DelayCause::ALL.into_iter().zip(self.0) {
+            if count > 0 || cause == DelayCause::Unknown {
+                let _ = write!(text, "; {} {count}", cause.name());
             }
         }
         text
@@ -198,19 +198,19 @@ impl Judge<'_> {
     /// Judges events by their hops.
     pub fn count(&self, log: &HopLog, late: &[LateEvent]) -> DelayCauses {
         let hops = log.of(&late.iter().map(|event| event.key).collect());
-        let mut verdicts = DelayCauses::default();
+        let mut causes = DelayCauses::default();
         for event in late {
-            verdicts.record(self.verdict(event, hops.get(&event.key).map_or(&[], Vec::as_slice)));
+            causes.record(self.cause(event, hops.get(&event.key).map_or(&[], Vec::as_slice)));
         }
-        verdicts
+        causes
     }
 
     fn node_of(&self, host: HostId) -> usize {
         self.hosts.iter().position(|known| *known == host).expect("hops are between brokers")
     }
 
-    /// The verdict on an event with these hops.
-    fn verdict(&self, event: &LateEvent, hops: &[LoggedHop]) -> DelayCause {
+    /// Why an event with these hops was late.
+    fn cause(&self, event: &LateEvent, hops: &[LoggedHop]) -> DelayCause {
         let due = event.published + DEADLINE;
         let came = hops.iter().find(|hop| !hop.is_sent && hop.node == event.to);
         if came.is_some_and(|hop| hop.at <= due) {
@@ -287,8 +287,8 @@ mod tests {
         Came(usize, usize, u32),
     }
 
-    /// The verdict on an event from broker 0 to broker 1, published this long after the trouble.
-    fn verdict(after: Duration, steps: &[Step]) -> DelayCause {
+    /// Why an event from broker 0 to broker 1 was late, published this long after the trouble.
+    fn cause(after: Duration, steps: &[Step]) -> DelayCause {
         let published = TROUBLE + after;
         let mut log = HopLog::default();
         for step in steps {
@@ -300,17 +300,17 @@ mod tests {
         }
         let truth = truth();
         let judge = Judge { truth: &truth, hosts: &HOSTS, settled: Duration::from_secs(8) };
-        let verdicts = judge.count(&log, &[LateEvent { key: KEY, to: 1, published }]);
-        DelayCause::ALL.into_iter().find(|verdict| verdicts.of(*verdict) == 1).expect("it is judged")
+        let causes = judge.count(&log, &[LateEvent { key: KEY, to: 1, published }]);
+        DelayCause::ALL.into_iter().find(|cause| causes.of(*cause) == 1).expect("it is judged")
     }
 
     #[test]
     fn an_event_on_a_link_in_trouble_is_judged_by_how_long_that_is_in_trouble() {
         let sent = [Step::Sent(0, 1, 0)];
-        let verdicts = [5, 40, 41, 120, 121, 8_000, 8_001].map(|millis| verdict(MILLI * millis, &sent));
+        let causes = [5, 40, 41, 120, 121, 8_000, 8_001].map(|millis| cause(MILLI * millis, &sent));
         let [unreported, detecting, rerouting] = [DelayCause::Unreported, DelayCause::Detecting, DelayCause::Rerouting];
         let unknown = DelayCause::Unknown;
-        assert_eq!(verdicts, [unreported, unreported, detecting, detecting, rerouting, rerouting, unknown]);
+        assert_eq!(causes, [unreported, unreported, detecting, detecting, rerouting, rerouting, unknown]);
     }
 
     #[test]
@@ -318,16 +318,16 @@ mod tests {
         use Step::{Came, Sent};
         let after = Duration::from_secs(1);
         let way = [Sent(0, 2, 0), Came(2, 0, 20), Sent(2, 1, 20), Came(1, 2, 40)];
-        assert_eq!(verdict(after, &way), DelayCause::HeldBack);
+        assert_eq!(cause(after, &way), DelayCause::HeldBack);
         let repeated = [Sent(0, 2, 0), Came(2, 0, 60), Sent(2, 1, 60), Came(1, 2, 80)];
-        assert_eq!(verdict(after, &repeated), DelayCause::Repeating);
+        assert_eq!(cause(after, &repeated), DelayCause::Repeating);
         let detour = [Sent(0, 2, 15), Came(2, 0, 35), Sent(2, 1, 35), Came(1, 2, 55)];
-        assert_eq!(verdict(after, &detour), DelayCause::Detour);
-        assert_eq!(verdict(after, &[]), DelayCause::Unsent);
-        assert_eq!(verdict(Duration::from_secs(9), &[]), DelayCause::Unknown);
+        assert_eq!(cause(after, &detour), DelayCause::Detour);
+        assert_eq!(cause(after, &[]), DelayCause::Unsent);
+        assert_eq!(cause(Duration::from_secs(9), &[]), DelayCause::Unknown);
         // What went to another subscriber says nothing.
         let other = [Sent(0, 2, 0), Sent(0, 1, 1)];
-        assert_eq!(verdict(Duration::ZERO, &other), DelayCause::Unreported);
+        assert_eq!(cause(Duration::ZERO, &other), DelayCause::Unreported);
     }
 
     #[test]

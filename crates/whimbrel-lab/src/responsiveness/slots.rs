@@ -180,15 +180,13 @@ impl Played {
         };
         self.contenders.iter().map(values).collect()
     }
-}
 
-impl Played {
     /// Why events of the versions that react were late although there was a way.
-    fn verdicts(&self, what: &str) -> String {
+    fn causes(&self, what: &str) -> String {
         let judged = self.contenders.iter().filter(|contender| contender.version == Technique::Reactive);
         let of = |contender: &Contender| {
             let mut sum = DelayCauses::default();
-            self.of(*contender).iter().for_each(|run| sum.add(&run.verdicts));
+            self.of(*contender).iter().for_each(|run| sum.add(&run.causes));
             format!("{}: {}", contender.name(), sum.text())
         };
         format!("{what}: events, {}", judged.map(of).collect::<Vec<_>>().join(" | "))
@@ -253,7 +251,7 @@ fn dynamic(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let notes = vec![
         degradations(effort),
         by_pair_note("(a) mean latency, ms", &played.by_pair(PairTally::mean_ms)),
-        played.verdicts("(a)"),
+        played.causes("(a)"),
         "a-windows: there is no floor, as two ways of playing the same slots are compared".to_owned(),
     ];
     Ok(Part { rows, notes, charts: dynamic_charts(&played) })
@@ -335,7 +333,7 @@ fn failure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let latency = played.by_pair(PairTally::mean_ms);
     Ok(Part {
         rows: counted.rows(&played),
-        notes: vec![format!("(b) late or lost, %: {}", late.join("; ")), played.verdicts("(b)")],
+        notes: vec![format!("(b) late or lost, %: {}", late.join("; ")), played.causes("(b)")],
         charts: vec![
             plots::by_pair(
                 "responsiveness-figure-6a",
@@ -390,7 +388,7 @@ fn reliable(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         by_pair_note("(b) reliable: lost, %", &lost),
         by_pair_note(&format!("(b) reliable: over {deadline} ms, %"), &late),
         by_pair_note("(b) reliable: mean latency, ms", &latency),
-        played.verdicts("(b) reliable"),
+        played.causes("(b) reliable"),
     ];
     Ok(Part { rows, notes, charts: vec![chart] })
 }
@@ -415,8 +413,8 @@ mod tests {
     #[test]
     fn a_cause_is_known_of_every_late_event_that_had_a_way() {
         for trouble in [Trouble::Slow, Trouble::Hole] {
-            let verdicts = windows(Technique::Reactive, trouble).verdicts;
-            assert!(verdicts.all() > 0 && verdicts.of(DelayCause::Unknown) == 0, "{trouble:?}: {}", verdicts.text());
+            let causes = windows(Technique::Reactive, trouble).causes;
+            assert!(causes.all() > 0 && causes.of(DelayCause::Unknown) == 0, "{trouble:?}: {}", causes.text());
         }
     }
 

@@ -75,17 +75,17 @@ pub struct RunTally {
     /// Events that arrived again at a subscriber.
     pub repeated: u64,
     /// Why events were late that had a way in time, if their hops were recorded; each counts once.
-    pub verdicts: DelayCauses,
+    pub causes: DelayCauses,
 }
 
 impl RunTally {
-    /// As [`RunTally::of`], with the verdicts on late events; `settled`: how long it takes at most
+    /// As [`RunTally::of`], with the causes of late events; `settled`: how long it takes at most
     /// until all have followed a change.
     pub fn judged(world: &MeshWorld, truth: &Truth, settled: Duration, weight: impl Fn(Time) -> f64) -> RunTally {
         let mut tally = RunTally::of(world, truth, &weight);
         if let Some(log) = &world.audience.hops {
             let judge = Judge { truth, hosts: &world.hosts(), settled };
-            tally.verdicts = judge.count(log, &late_events(world, truth, weight));
+            tally.causes = judge.count(log, &late_events(world, truth, weight));
         }
         tally
     }

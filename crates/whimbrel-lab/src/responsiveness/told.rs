@@ -190,7 +190,7 @@ struct ToldOutcome {
     /// The events that were published after the trouble began.
     fates: Vec<ToldEvent>,
     /// Why those were late that had a way in time.
-    verdicts: DelayCauses,
+    causes: DelayCauses,
 }
 
 /// How paths are chosen, and how fast.
@@ -271,9 +271,9 @@ impl ToldRun {
         let nodes = 0..=BETWEEN;
         let hosts: Vec<HostId> = nodes.map(|node| net.core(node).host()).collect();
         let judge = Judge { truth: &truth, hosts: &hosts, settled: CONTENDER.preset.settled() };
-        let verdicts = judge.count(&listener.hops, &late_events(&truth, &listener.fates));
+        let causes = judge.count(&listener.hops, &late_events(&truth, &listener.fates));
         listener.fates.retain(|fate| fate.published.since(START) >= TROUBLE);
-        ToldOutcome { fates: listener.fates, verdicts }
+        ToldOutcome { fates: listener.fates, causes }
     }
 }
 
@@ -363,11 +363,11 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     } else {
         overdue.worst(&told).beside(0.0)
     };
-    let mut verdicts = DelayCauses::default();
-    played.iter().for_each(|outcome| verdicts.add(&outcome.verdicts));
+    let mut causes = DelayCauses::default();
+    played.iter().for_each(|outcome| causes.add(&outcome.causes));
     let notes = vec![
         format!("told: {} events were known and missing at their deadlines", told.len()),
-        format!("told: events, {}", verdicts.text()),
+        format!("told: events, {}", causes.text()),
     ];
     Ok(Part { rows: vec![age.worst(&errors).beside(0.0), overdue], notes, charts: Vec::new() })
 }

@@ -66,8 +66,7 @@ impl<'a> Budgets<'a> {
         for host in dests {
             let ways = self.routes.ways();
             let Some((neighbour, port)) = ways.next_hop(host) else { continue };
-            let (way, first) = (ways.time_us(self.topology, host), ways.time_us(self.topology, neighbour));
-            let (Some(cost_us), Some(first_us)) = (way, first) else { continue };
+            let (Some(cost_us), Some(first_us)) = (ways.time_us(host), ways.time_us(neighbour)) else { continue };
             let planned = PlannedPath { host, first_us, cost_us, links: ways.path(host).len() as u64 - 1 };
             if !ports.contains(&port) && self.is_exceeded(sending, neighbour, planned) {
                 ports.push(port);
@@ -122,8 +121,7 @@ impl<'a> Budgets<'a> {
             return false;
         }
         self.routes.update(self.topology);
-        let ways = self.routes.avoiding(sending.repairers.as_slice(), &[neighbour]);
-        let other = ways.time_us(self.topology, planned.host);
+        let other = self.routes.avoiding(sending.repairers.as_slice(), &[neighbour]).time_us(planned.host);
         let present_us = planned.cost_us + surplus_us;
         let better_by_us = BETTER_US + present_us * BETTER_PERCENT / 100;
         other.is_some_and(|cost_us| cost_us + better_by_us < present_us)

@@ -357,10 +357,10 @@ mod tests {
         done
     }
 
-    /// Events of so many streams, with three deadlines, 120 for each 100 that the link sends, one a
-    /// millisecond, beside bulk that always waits. Returns those in time, the most that could be if
-    /// bulk has one in so many as its share is and no order had to be kept, and the bulk that was
-    /// sent, thousandths.
+    /// Events of `streams` streams, with three deadlines, 120 for each 100 that the link sends, one
+    /// a millisecond, beside bulk that always waits. Returns those in time, the most that any
+    /// schedule has in time which leaves bulk one slot in twenty and keeps no order, and the bulk
+    /// that was sent, thousandths.
     fn overload(streams: u64) -> (usize, usize, usize) {
         const SLOTS: u64 = 10_000;
         let (mut queue, mut share, mut seed) = (UrgentQueue::default(), Share::default(), 5);

@@ -113,6 +113,13 @@ impl Graph {
         &self.edges[self.begins[node as usize] as usize..self.begins[node as usize + 1] as usize]
     }
 
+    /// The surcharge of the link from one broker to another, microseconds; zero if there is none.
+    pub(super) fn surcharge_us(&self, from: u32, to: u32) -> u64 {
+        let edges = self.edges(from);
+        let at = edges.binary_search_by_key(&to, |edge| edge.to);
+        at.map_or(0, |at| edges[at].surcharge.into())
+    }
+
     /// The number of brokers and of links.
     pub(super) fn size(&self) -> (usize, usize) {
         (self.hosts.len(), self.edges.len())

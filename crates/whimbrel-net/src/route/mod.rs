@@ -104,12 +104,15 @@ impl Ways<'_> {
     }
 
     /// The time of the path to a host, microseconds: as [`Ways::cost_us`], without the surcharges
-    /// of its links, which decide which path is taken. Looks at the links of each broker on it.
-    pub fn time_us(&self, topology: &Topology, host: HostId) -> Option<u64> {
-        let of = |from: HostId, to: HostId| topology.link(from, to).map_or(0, |end| end.surcharge_us);
-        let surcharge = |hop: &[HostId]| u64::from(of(hop[0], hop[1]).max(of(hop[1], hop[0])));
-        let surcharges: u64 = self.path(host).windows(2).map(surcharge).sum();
-        self.cost_us(host).map(|cost_us| cost_us.saturating_sub(surcharges))
+    /// of its links, which decide which path is taken.
+    pub fn time_us(&self, host: HostId) -> Option<u64> {
+        let mut at = self.graph.index(host)?;
+        let mut time_us = self.paths.spot(at)?.cost;
+        while let Some(spot) = self.paths.spot(at).filter(|spot| spot.depth > 0) {
+            time_us = time_us.saturating_sub(self.graph.surcharge_us(spot.previous, at));
+            at = spot.previous;
+        }
+        Some(time_us)
     }
 
     /// The brokers on the way to a host, from the own one to that host; empty if there is no path.
@@ -270,8 +273,8 @@ impl Routes {
     }
 
     /// [`Ways::time_us`] of the shortest path.
-    pub fn time_us(&self, topology: &Topology, host: HostId) -> Option<u64> {
-        self.ways().time_us(topology, host)
+    pub fn time_us(&self, host: HostId) -> Option<u64> {
+        self.ways().time_us(host)
     }
 
     /// [`Ways::path`] of the shortest path.

@@ -269,7 +269,7 @@ fn an_own_state_alone_gives_no_way() {
     assert!(routes.is_reachable(host(0)) && !routes.is_reachable(host(1)));
 }
 
-/// Nodes 0 and 1 with a link of 10 ms, which costs node 0 so much more, and a way of 60 ms over
+/// Nodes 0 and 1 with a link of 10 ms, for which node 0 has this surcharge, and a way of 60 ms over
 /// node 2; node 1 wants all of `a`.
 fn with_metered_link(surcharge_us: u32) -> Fabric {
     let setup = |number| {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use miette::NamedSource;
 use toml::Spanned;
 use toml::de::DeValue;
+use whimbrel_core::SURCHARGES_MAX;
 
 use super::problem::Problem;
 use super::source::{Faults, Source};
-use super::value::{Kind, PEERS_MAX, Value};
+use super::value::{Kind, Value};
 use crate::identity::is_name;
 
 /// The key of the list in `[overlay]`.
@@ -56,8 +57,8 @@ pub(super) fn read(file: &Arc<NamedSource<String>>, value: &Spanned<DeValue<'_>>
             Err(more) => problems.extend(more),
         }
     }
-    if all.len() > PEERS_MAX {
-        problems.push(source.wrong(format!("there are more than {PEERS_MAX} [[overlay.peer]]"), value.span()));
+    if all.len() > SURCHARGES_MAX {
+        problems.push(source.wrong(format!("there are more than {SURCHARGES_MAX} [[overlay.peer]]"), value.span()));
     }
     (all, problems)
 }

@@ -32,17 +32,17 @@ pub(super) struct StreamChanges {
     /// Before this a channel is not changed over again.
     not_before: [Instant; 2],
     /// The streams are about to end.
-    has_ended: bool,
+    is_ending: bool,
 }
 
 impl StreamChanges {
     pub(super) fn new(now: Instant, packers: Arc<Semaphore>) -> StreamChanges {
-        StreamChanges { thinness: Thinness::new(now), packers, not_before: [now; 2], has_ended: false }
+        StreamChanges { thinness: Thinness::new(now), packers, not_before: [now; 2], is_ending: false }
     }
 
     /// No stream begins from now on. One that is about to still follows.
     pub(super) fn end(&mut self) {
-        self.has_ended = true;
+        self.is_ending = true;
     }
 
     /// Has the streams of events followed by compressed or plain ones where that is due and the
@@ -61,7 +61,7 @@ impl StreamChanges {
         for (outlet, not_before) in events.iter_mut().zip(&mut self.not_before) {
             let (is_packed, pays) = (outlet.is_packed(), outlet.pays());
             let is_due = if is_packed { !is_thin || !pays } else { is_thin && outlet.unsent() > 0 };
-            if self.has_ended || !is_due || now < *not_before || outlet.is_changing() {
+            if self.is_ending || !is_due || now < *not_before || outlet.is_changing() {
                 continue;
             }
             *not_before = now + TRY_AGAIN;

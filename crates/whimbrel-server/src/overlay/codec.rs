@@ -31,7 +31,7 @@ const HEADS_MAX: usize = 64;
 /// Plain bytes after which it is judged whether compression pays.
 const JUDGED: u64 = 128 << 10;
 
-/// Of so many plain bytes, compression has to save one at least.
+/// Compression pays if it saves at least one plain byte in this many.
 const SAVES_ONE_IN: u64 = 10;
 
 /// A stream that cannot be compressed, as there is no memory, or decompressed.
@@ -122,8 +122,8 @@ impl Packer {
 
 /// A context that decompresses one stream.
 ///
-/// A few bytes can stand for very many: what a call hands on is bounded by its output buffer, and
-/// what the context holds by the history that it accepts.
+/// Bytes can decompress to thousands of times their size: what a call hands on is bounded by its
+/// output buffer, and what the context holds by the history that it accepts.
 pub(super) struct Unpacker {
     context: DCtx<'static>,
     /// The stream's frame has ended.

@@ -99,7 +99,7 @@ pub(crate) struct LinkCounts {
     received: [Flow; Channel::ALL.len()],
     /// Datagrams that were not sent: too large, or without room.
     pub(super) dropped: AtomicU64,
-    /// Bytes that were compressed, and those that came of them.
+    /// Bytes that were compressed, and their compressed size.
     plain: AtomicU64,
     packed: AtomicU64,
 }
@@ -138,7 +138,7 @@ impl LinkCounts {
         self.sent[channel as usize].add(bytes);
     }
 
-    /// Records bytes that were compressed, and the number of those that came of them.
+    /// Records bytes that were compressed, and their compressed size.
     pub(super) fn packed(&self, plain: usize, packed: usize) {
         self.plain.fetch_add(plain as u64, Ordering::Relaxed);
         self.packed.fetch_add(packed as u64, Ordering::Relaxed);

@@ -140,8 +140,8 @@ pub(super) struct Shared {
     access: Option<Arc<Access>>,
     trust: Option<Arc<Trust>>,
     beat: Arc<Beat>,
-    /// Places for contexts that compress.
-    links: PortPlan,
+    /// What holds for all links.
+    port_plan: PortPlan,
     /// Number of links that have ended.
     pub(super) ends: watch::Sender<u64>,
 }
@@ -198,7 +198,7 @@ impl Overlay {
             access: plan.access.clone(),
             trust: plan.credentials.trust.clone(),
             beat,
-            links: PortPlan {
+            port_plan: PortPlan {
                 packers: Arc::new(Semaphore::new(if plan.compresses { PACKERS_MAX } else { 0 })),
                 caps: Arc::new(plan.caps.clone()),
             },
@@ -418,7 +418,7 @@ impl Shared {
         if self.is_denied(&connection, (name.as_deref(), address)) {
             return None;
         }
-        let (uplink, beat, plan) = (self.uplink.clone(), self.beat.clone(), self.links.clone());
+        let (uplink, beat, plan) = (self.uplink.clone(), self.beat.clone(), self.port_plan.clone());
         let streams = (connection.clone(), streams);
         let ended = link::run(uplink, streams, counts, beat, plan, (dialed, name)).await;
         drop(up);

@@ -27,7 +27,7 @@ const NO_MEMORY: Misuse = Misuse("no memory for another compressed stream");
 /// What reading a channel has led to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum IntakeRead {
-    /// So many bytes of the channel, which may be none of a compressed stream.
+    /// Bytes of the channel; zero where a compressed stream has none yet.
     Bytes(usize),
     /// The stream has ended or is lost.
     Ended,

@@ -73,7 +73,7 @@ impl Outlet {
     }
 
     /// Plain bytes that have been compressed since the last call.
-    pub(super) fn take_packed(&mut self) -> u64 {
+    pub(super) fn take_plain(&mut self) -> u64 {
         self.succession.as_mut().map_or(0, |succession| succession.take_plain())
     }
 

@@ -121,7 +121,7 @@ impl Outbound {
         }
         let is_full = waits && given == most;
         if is_full || is_watched {
-            let plain = events.iter_mut().map(Outlet::take_packed).sum();
+            let plain = events.iter_mut().map(Outlet::take_plain).sum();
             changes.thinness.record(Instant::now(), is_full, plain, gauge.rate());
         }
         *capped_until = cap.as_ref().filter(|_| is_urgent || is_full).and_then(LinkCap::closed_until);

@@ -496,12 +496,12 @@ struct NarrowPath {
 }
 
 impl NarrowPath {
-    /// A path to `end`, narrow in the direction from it: so many bytes a millisecond.
+    /// A path to `end`, narrow in the direction from it: `rate` bytes a millisecond.
     async fn to(end: SocketAddr, rate: u64) -> NarrowPath {
         NarrowPath::losing(end, rate, u64::MAX).await
     }
 
-    /// The same, where one in so many packets is lost.
+    /// The same, where one packet in `one_in` is lost.
     async fn losing(end: SocketAddr, rate: u64, one_in: u64) -> NarrowPath {
         let outer = UdpSocket::bind(free()).await.expect("a port");
         let inner = UdpSocket::bind(free()).await.expect("a port");

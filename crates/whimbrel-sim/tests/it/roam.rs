@@ -33,13 +33,18 @@ const DISTURBED: u64 = 500;
 /// Entries of the story of a failure, unless told otherwise.
 const KEPT: usize = 400;
 
+/// The rules that were broken, each with its seed.
+fn broken_rules(reports: &[Report]) -> Vec<String> {
+    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
+    all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect()
+}
+
 #[test]
 fn no_promise_is_broken_wherever_clients_go() {
     let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").unwrap_or(SEEDS));
     // All are played: how many are broken is what counts.
     let reports = play(first, count, run, |_| false);
-    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
-    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    let all = broken_rules(&reports);
     let is_broken = |report: &&Report| !report.violations.is_empty();
     let broken = reports.iter().filter(is_broken).count() as u64;
     println!("{broken} of {count} worlds break a promise:\n{}", all.join("\n"));
@@ -84,8 +89,7 @@ fn no_promise_is_broken_wherever_clients_go() {
 fn come_home(wander: Wander) {
     let (first, count) = (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").map_or(HOME, |n| n.min(HOME)));
     let reports = play(first, count, |seed| run_wandering(seed, wander), |report| !report.violations.is_empty());
-    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
-    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    let all = broken_rules(&reports);
     assert!(all.is_empty(), "{}", all.join("\n"));
     assert!(reports.iter().map(|report| report.counts.due).sum::<u64>() > count * 50, "something is due");
 }
@@ -110,8 +114,7 @@ fn no_promise_is_broken_on_machines_that_have_too_much_to_do() {
         (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").map_or(OVERLOADED, |n| n.min(OVERLOADED)));
     let run = |seed| run_overloaded(seed, Wander::Everywhere);
     let reports = play(first, count, run, |report| !report.violations.is_empty());
-    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
-    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    let all = broken_rules(&reports);
     assert!(all.is_empty(), "{}", all.join("\n"));
     assert!(reports.iter().map(|report| report.counts.moved).sum::<u64>() * 2 > count, "clients move");
 }
@@ -123,8 +126,7 @@ fn no_promise_is_broken_while_events_change_their_way() {
     let (first, count) =
         (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").map_or(DISTURBED, |n| n.min(DISTURBED)));
     let reports = play(first, count, run_disturbed, |report| !report.violations.is_empty());
-    let all = reports.iter().flat_map(|report| report.violations.iter().map(|broken| (report.seed, broken)));
-    let all: Vec<String> = all.map(|(seed, broken)| format!("seed {seed}: {broken}")).collect();
+    let all = broken_rules(&reports);
     assert!(all.is_empty(), "{}", all.join("\n"));
     let sum = |part: fn(&Report) -> u64| reports.iter().map(part).sum::<u64>();
     let [conditions, rerouted, remote] =

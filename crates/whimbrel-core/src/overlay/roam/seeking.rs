@@ -345,8 +345,8 @@ impl Overlay {
     /// asked takes longer.
     pub(super) fn seek_max(&mut self) -> Duration {
         self.net.ways();
-        let (topology, routes) = (self.net.topology(), self.net.routes());
-        let farthest = topology.hosts().filter_map(|host| routes.time_us(topology, host)).max().unwrap_or(0);
+        let farthest =
+            self.net.topology().hosts().filter_map(|host| self.net.routes().time_us(host)).max().unwrap_or(0);
         let ways = Duration::from_micros(farthest.saturating_mul(SEEK_WAYS));
         SEEK_MAX.max(ways).min(SEEK_LONGEST)
     }

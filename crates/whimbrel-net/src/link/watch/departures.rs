@@ -393,9 +393,8 @@ impl Departures {
                     self.pop();
                 }
             } else {
-                self.enter_dark(now);
-                let causes = [ConditionCause::NotAnswered, ConditionCause::Unreported];
-                self.dark_cause = causes[usize::from(has_overdue)];
+                let cause = if has_overdue { ConditionCause::Unreported } else { ConditionCause::NotAnswered };
+                self.enter_dark(now, cause);
             }
         }
         self.next_judgement().map(|at| at.max(now + REPORT_EVERY))
@@ -418,10 +417,10 @@ impl Departures {
         }
     }
 
-    fn enter_dark(&mut self, now: Time) {
+    fn enter_dark(&mut self, now: Time, cause: ConditionCause) {
         let is_relapse = self.dark_until != Time::ZERO && now.since(self.dark_until) < self.dark_for * RELAPSE;
         self.dark_for = if is_relapse { (self.dark_for * 2).min(DARK_MAX) } else { DARK_MIN };
-        self.dark_since = Some(now);
+        (self.dark_since, self.dark_cause) = (Some(now), cause);
         (self.slow_us, self.check, self.packets) = (None, None, PacketLoss::default());
         (self.slow_row, self.good_row) = (Row::default(), Row::default());
     }

@@ -73,7 +73,7 @@ mod tests {
         Time::from_nanos((1 << 60) + millis * 1_000_000)
     }
 
-    /// Records as many counts, one each 500 ms. Returns the shares that are told, each once.
+    /// Records `counts`, one each 500 ms. Returns the shares that are told, each once.
     fn told(loss: &mut PacketLoss, millis: &mut u64, counts: &[(u32, u32)]) -> Vec<u16> {
         let mut told = vec![loss.share()];
         for (sent, lost) in counts {

@@ -168,7 +168,7 @@ async fn bytes_that_cannot_be_compressed_go_back_to_the_plain_way() {
         sent.len()
     };
     let (mut tried, mut since) = ((0, 0), 0);
-    // It is given up after an eighth of a MiB, so as many plain bytes in sequence show it.
+    // Compression is given up after an eighth of a MiB: twice that, plain in sequence, shows it.
     while tried == (0, 0) || since < 256 << 10 {
         let len = send(8 << 10);
         let enough = len.saturating_sub(AHEAD);
@@ -217,7 +217,7 @@ struct Stranger {
 }
 
 impl Stranger {
-    /// Dials a broker, and opens the streams of a link. The broker may open so many.
+    /// Dials a broker, and opens the streams of a link. The broker may open `streams` streams.
     async fn at(address: SocketAddr, streams: u32) -> Stranger {
         let mut transport = TransportConfig::default();
         transport.max_concurrent_uni_streams(VarInt::from_u32(streams));
@@ -374,8 +374,8 @@ async fn a_stream_that_ends_without_a_successor_ends_the_link() {
     assert_eq!(a.watcher.links.lock()[0].bytes[&number(Channel::Reliable)], b"last");
 }
 
-/// A few bytes that stand for very many: they are read like as many plain ones, and another link
-/// is served meanwhile.
+/// Bytes that decompress to thousands of times their size: they are read like plain ones of that
+/// size, and another link is served meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_few_bytes_that_become_very_many_hold_nothing_up() {
     const MANY: usize = 64 << 20;

@@ -90,20 +90,20 @@ pub fn run(seed: u64) -> Report {
 /// As [`run`], with clients that go where `wander` says.
 pub fn run_wandering(seed: u64, wander: Wander) -> Report {
     let _told = super::Told(seed);
-    play(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
+    play(seed, wander, fresh(seed, None))
 }
 
 /// As [`run_wandering`], with brokers that now and then stand still, as processes do on an
 /// overloaded machine.
 pub fn run_overloaded(seed: u64, wander: Wander) -> Report {
     let _told = super::Told(seed);
-    play_overloaded(seed, wander, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
+    play_overloaded(seed, wander, fresh(seed, None))
 }
 
 /// As [`run_overloaded`], and the report has the last `kept` things that happened, at least one.
 pub fn replay_overloaded(seed: u64, wander: Wander, kept: usize) -> Report {
     let _told = super::Told(seed);
-    play_overloaded(seed, wander, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
+    play_overloaded(seed, wander, fresh(seed, Some(kept)))
 }
 
 /// As [`run_overloaded`], with a fault in all brokers.
@@ -117,19 +117,19 @@ pub fn run_overloaded_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::M
 /// direction or both, or are cut again and again: events change their way all the time.
 pub fn run_disturbed(seed: u64) -> Report {
     let _told = super::Told(seed);
-    play_disturbed(seed, World::new(seed, draw::config(seed), None, Box::new(|_| {})))
+    play_disturbed(seed, fresh(seed, None))
 }
 
 /// As [`run_disturbed`], and the report has the last `kept` things that happened, at least one.
 pub fn replay_disturbed(seed: u64, kept: usize) -> Report {
     let _told = super::Told(seed);
-    play_disturbed(seed, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
+    play_disturbed(seed, fresh(seed, Some(kept)))
 }
 
 /// As [`run`], and the report has the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, wander: Wander, kept: usize) -> Report {
     let _told = super::Told(seed);
-    play(seed, wander, World::new(seed, draw::config(seed), Some(kept), Box::new(|_| {})))
+    play(seed, wander, fresh(seed, Some(kept)))
 }
 
 /// As [`run`], with a fault in all brokers.
@@ -143,6 +143,11 @@ pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
 pub fn run_wandering_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::Mutant) -> Report {
     let _told = super::Told(seed);
     play(seed, wander, mutated(seed, mutant))
+}
+
+/// A world that keeps the last `kept` things that happened.
+fn fresh<'a>(seed: u64, kept: Option<usize>) -> World<'a> {
+    World::new(seed, draw::config(seed), kept, Box::new(|_| {}))
 }
 
 /// A world whose brokers have a fault.
