@@ -61,7 +61,7 @@ pub const LAYERS: &[Layer] = &[
             "whimbrel-mqtt",
             "whimbrel-discovery",
         ],
-        tests_use: &["whimbrel-client"],
+        tests_use: &["whimbrel-client", "whimbrel-server"],
     },
     Layer {
         name: "whimbrel-sim",

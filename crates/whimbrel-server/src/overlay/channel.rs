@@ -9,7 +9,7 @@ pub(super) const STREAMS: [Channel; Channel::STREAMS] =
 
 /// The streams that both ends open at once, in the order of their numbers. The urgent one is opened
 /// with its first bytes: an earlier version of the protocol has three streams.
-pub(super) const AT_ONCE: [Channel; 3] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
+pub(super) const FIRST_STREAMS: [Channel; 3] = [Channel::Control, Channel::Reliable, Channel::BestEffort];
 
 /// Application error code of a link whose other end breaks the protocol of streams.
 pub(super) const MISUSED: u32 = 2;
@@ -43,7 +43,7 @@ const WITH_SUCCESSORS: [Channel; 2] = [Channel::Reliable, Channel::BestEffort];
 /// Streams of the other end at once: one for each channel, and one successor. An end whose urgent
 /// stream is open can thus have one successor that has not been taken up, of whichever channel.
 /// Earlier versions allow none, by which they are known.
-pub(super) const AT_ONCE_MAX: u32 = Channel::STREAMS as u32 + 1;
+pub(super) const STREAMS_ALLOWED: u32 = Channel::STREAMS as u32 + 1;
 
 /// The first byte of a successor.
 pub(super) fn successor(channel: Channel, is_packed: bool) -> u8 {

@@ -20,15 +20,13 @@ use tokio::time::timeout;
 use whimbrel_core::HangUp;
 
 use super::admit::{Gate, Place};
-use super::beat::Beat;
-use super::changes::PACKERS_MAX;
 use super::counts::{Counts, LinkCounts, chain_of};
 use super::dscp::Dscp;
+use super::fault::LinkFaults;
 use super::link::{self, Streams};
-use super::port::PortPlan;
+use super::output::{Beat, MeasuredPaths, PACKERS_MAX, PortPlan, WINDOW_MAX};
 use super::refused::{self, Said};
 use super::runtime::Runtime;
-use super::window::{MeasuredPaths, WINDOW_MAX};
 use super::{LINKS_MAX, Uplink, channel, dial};
 use crate::access::Access;
 use crate::identity::Identity;
@@ -127,6 +125,8 @@ pub struct Plan {
     pub compresses: bool,
     /// Bytes of events per second that are sent to some brokers, by their names.
     pub caps: BTreeMap<String, u64>,
+    /// Faults that a test builds in.
+    pub faults: LinkFaults,
 }
 
 /// State that all links share.
@@ -173,7 +173,7 @@ impl Overlay {
     pub fn start(plan: &Plan, uplink: Arc<dyn Uplink>, counts: Arc<Counts>) -> Result<Overlay, StartError> {
         let socket = bind(plan.listen).map_err(StartError::Bind)?;
         let unusable = |error: &dyn std::fmt::Display| StartError::Credentials(error.to_string());
-        let transport = Arc::new(transport());
+        let transport = Arc::new(transport(plan.faults));
         let crypto = QuicClientConfig::try_from(plan.credentials.client.clone()).map_err(|error| unusable(&error))?;
         let mut client = ClientConfig::new(Arc::new(crypto));
         client.transport_config(transport.clone());
@@ -307,19 +307,19 @@ fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// The transport of links.
-pub(super) fn transport() -> TransportConfig {
+pub(super) fn transport(faults: LinkFaults) -> TransportConfig {
     let mut acks = AckFrequencyConfig::default();
     acks.ack_eliciting_threshold(VarInt::from_u32(UNACKNOWLEDGED_MAX));
     let mut transport = TransportConfig::default();
     transport
-        .max_concurrent_uni_streams(VarInt::from_u32(channel::AT_ONCE_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(channel::STREAMS_ALLOWED))
         .max_concurrent_bidi_streams(VarInt::from_u32(0))
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).expect("seconds are within QUIC's range")))
         .keep_alive_interval(Some(KEEP_ALIVE))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))
         .receive_window(VarInt::from_u32(RECEIVE_WINDOW))
         .send_window(SEND_WINDOW)
-        .congestion_controller_factory(Arc::new(MeasuredPaths::default()))
+        .congestion_controller_factory(Arc::new(MeasuredPaths::new(faults)))
         // Else a stream that always has bytes to send keeps streams of a higher priority from
         // sending.
         .send_fairness(true)

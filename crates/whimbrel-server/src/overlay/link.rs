@@ -12,11 +12,10 @@ use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep, sleep_until};
 use whimbrel_core::{Channel, HangUp};
 
-use super::beat::Beat;
 use super::channel;
 use super::counts::LinkCounts;
 use super::intake::{Intake, IntakeRead, Misuse, NextArrival, next_arrival};
-use super::port::{Port, PortPlan};
+use super::output::{Beat, Port, PortPlan};
 use super::{Inlet, Opened, Uplink};
 
 /// Bytes read at once from a stream, or decompressed at once. One buffer per thread.
@@ -55,7 +54,7 @@ pub(super) struct Streams {
 /// The connection has ended, or the other end opened another stream.
 pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, ConnectionError> {
     let (mut sending, mut receiving) = ([const { None }; Channel::STREAMS], [const { None }; Channel::STREAMS]);
-    for channel in channel::AT_ONCE {
+    for channel in channel::FIRST_STREAMS {
         let mut stream = connection.open_uni().await?;
         // It fails only for a stream that has ended, which the write reports.
         let _ = stream.set_priority(channel::priority(channel));
@@ -64,13 +63,13 @@ pub(super) async fn open_streams(connection: &Connection) -> Result<Streams, Con
         }
         sending[channel as usize] = Some(stream);
     }
-    for _ in channel::AT_ONCE {
+    for _ in channel::FIRST_STREAMS {
         let mut stream = connection.accept_uni().await?;
         let mut number = [0];
         if stream.read_exact(&mut number).await.is_err() {
             return Err(ended(connection));
         }
-        let channel = channel::AT_ONCE.get(usize::from(number[0])).map(|channel| *channel as usize);
+        let channel = channel::FIRST_STREAMS.get(usize::from(number[0])).map(|channel| *channel as usize);
         match channel.map(|channel| &mut receiving[channel]) {
             Some(slot @ None) => *slot = Some(stream),
             _ => return Err(ended(connection)),

@@ -5,34 +5,27 @@
 //! stays, is up to the core.
 
 mod admit;
-mod beat;
-mod cap;
-mod changes;
 mod channel;
 mod codec;
 mod counts;
 mod dial;
 mod dscp;
 mod endpoint;
-mod gather;
+mod fault;
 mod intake;
 mod link;
-mod outlet;
+mod output;
 mod peers;
-mod pipe;
-mod port;
 mod refused;
 mod runtime;
-mod succession;
-mod thin;
-mod window;
 
 pub use channel::CHANNELS;
 pub use counts::{Counts, LinkAccount, OverlayAccount};
 pub use dscp::Dscp;
 pub use endpoint::{Overlay, Plan, StartError};
+pub use fault::LinkFaults;
+pub use output::Port;
 pub(crate) use peers::PeerAccount;
-pub use port::Port;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use quinn::{ConnectionError, TransportErrorCode, VarInt};
 use whimbrel_core::HangUp;
 
 use super::channel::NOT_ALLOWED;
-use super::port::HUNG_UP;
+use super::output::HUNG_UP;
 use crate::identity::trust::Refusal;
 
 /// Bytes of another broker's words that are logged; the rest is left out.

@@ -12,7 +12,7 @@ use crate::config::peer::PeerTerms;
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::Hub;
 use crate::identity::credentials;
-use crate::overlay::{Plan, StartError};
+use crate::overlay::{LinkFaults, Plan, StartError};
 
 /// Cuts the links to other brokers when it is dropped.
 #[derive(Debug)]
@@ -56,7 +56,8 @@ pub(super) fn open_overlay(
     let (peers, access, dscp) = (asked.peers.clone(), Some(access.clone()), asked.dscp);
     let compresses = asked.compresses;
     let caps = asked.terms.iter().filter_map(|terms| Some((terms.name.clone(), terms.cap?))).collect();
-    let plan = Plan { listen, is_open, peers, credentials, access, dscp, compresses, caps };
+    let plan =
+        Plan { listen, is_open, peers, credentials, access, dscp, compresses, caps, faults: LinkFaults::default() };
     let broker = OverlayConfig {
         name: config.name.as_str().into(),
         version: version.into(),

@@ -148,6 +148,7 @@ fn plan(peers: Vec<String>) -> crate::overlay::Plan {
         dscp: Default::default(),
         compresses: true,
         caps: Default::default(),
+        faults: Default::default(),
     }
 }
 

@@ -148,8 +148,9 @@ async fn a_thin_link_carries_more_events_when_they_are_compressed() {
 async fn an_urgent_event_overtakes_compressed_bulk() {
     let bulk = fleet(120_000).concat();
     let plain = Duration::from_millis(bulk.len() as u64 / NARROW);
-    let took = urgent_events_overtake(bulk, true).await;
-    assert!(took < plain / 2, "{took:?} of {plain:?}: it is compressed");
+    let found = Overtaking::run(&End::plan(&development(), free(), &[]), &bulk).await;
+    assert!(found.median() < OVERTAKES, "{found:?}");
+    assert!(found.bulk < plain / 2, "{:?} of {plain:?}: it is compressed", found.bulk);
 }
 
 /// Compression is tried where a link is thin, and given up where it does not pay. All arrives in

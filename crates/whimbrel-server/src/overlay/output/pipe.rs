@@ -9,9 +9,9 @@ use quinn::{Connection, SendStream, VarInt};
 use whimbrel_core::Channel;
 
 use super::cap::LinkCap;
-use super::channel;
-use super::counts::LinkCounts;
 use super::window::PathGauge;
+use crate::overlay::channel;
+use crate::overlay::counts::LinkCounts;
 
 /// Writing failed: the link has ended, or is about to.
 #[derive(Debug)]

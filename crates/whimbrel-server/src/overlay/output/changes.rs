@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::codec::{PACKER_BYTES_MAX, Packer};
 use super::outlet::Outlet;
 use super::pipe::{Broken, Pipe};
 use super::thin::Thinness;
+use crate::overlay::codec::{PACKER_BYTES_MAX, Packer};
 
 /// Bytes of all contexts that compress, over all links: 64 contexts. Further links stay plain.
 const PACKERS_BYTES_MAX: usize = 40 << 20;
 
 /// Contexts that compress, over all links.
-pub(super) const PACKERS_MAX: usize = PACKERS_BYTES_MAX / PACKER_BYTES_MAX;
+pub(in crate::overlay) const PACKERS_MAX: usize = PACKERS_BYTES_MAX / PACKER_BYTES_MAX;
 
 /// A change that is not possible at present is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(1);

@@ -19,14 +19,14 @@ const SOON: Duration = Duration::from_micros(1);
 
 /// One timer for all links of a broker.
 #[derive(Debug)]
-pub(super) struct Beat {
+pub(in crate::overlay) struct Beat {
     timer: AsyncFd<OwnedFd>,
     waiting: Mutex<Waiting>,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Links whose output may wait, each once, so at most [`super::LINKS_MAX`].
+    /// Links whose output may wait, each once, so at most [`crate::overlay::LINKS_MAX`].
     links: Vec<Weak<Port>>,
     /// What the timer is set to.
     armed: Option<Instant>,
@@ -37,7 +37,7 @@ impl Beat {
     ///
     /// # Errors
     /// The system has no timer left.
-    pub(super) fn start() -> io::Result<Beat> {
+    pub(in crate::overlay) fn start() -> io::Result<Beat> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
         #[expect(deprecated, reason = "the safe one; it is unsound for what is not its own descriptor only")]
         let timer = AsyncFd::new(timer)?;
@@ -80,7 +80,7 @@ impl Beat {
     ///
     /// # Errors
     /// The runtime ends.
-    pub(super) async fn keep(&self) -> io::Result<()> {
+    pub(in crate::overlay) async fn keep(&self) -> io::Result<()> {
         loop {
             let mut ready = self.timer.readable().await?;
             let read = ready.try_io(|timer| Ok(rustix::io::read(timer, &mut [0; 8])?));

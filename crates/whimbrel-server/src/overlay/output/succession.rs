@@ -9,9 +9,9 @@
 use quinn::SendStream;
 use whimbrel_core::Channel;
 
-use super::channel;
-use super::codec::{BLOCK_MAX, BadStream, Packer};
 use super::pipe::{Broken, Pipe};
+use crate::overlay::channel;
+use crate::overlay::codec::{BLOCK_MAX, BadStream, Packer};
 
 /// Blocks that are compressed at once; after that other tasks have their turn. A quarter of a MiB
 /// takes about a millisecond.
@@ -186,17 +186,18 @@ mod tests {
     use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
     use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
 
-    use super::super::counts::LinkCounts;
-    use super::super::endpoint::transport;
-    use super::super::intake::{Intake, IntakeRead, next_arrival};
     use super::super::outlet::Outlet;
     use super::super::window::PathGauge;
     use super::*;
     use crate::identity::credentials;
+    use crate::overlay::counts::LinkCounts;
+    use crate::overlay::endpoint::transport;
+    use crate::overlay::intake::{Intake, IntakeRead, next_arrival};
 
     /// Two ends of a connection as links have them, and what keeps it up.
     async fn connected() -> (Connection, Connection, [Endpoint; 2]) {
-        let (known, transport) = (credentials::of_development().expect("there is randomness"), Arc::new(transport()));
+        let (known, transport) =
+            (credentials::of_development().expect("there is randomness"), Arc::new(transport(Default::default())));
         let at: SocketAddr = ([127, 0, 0, 1], 0).into();
         let crypto = QuicServerConfig::try_from(known.server.clone()).expect("they are of use for QUIC");
         let mut server = ServerConfig::with_crypto(Arc::new(crypto));
@@ -216,7 +217,7 @@ mod tests {
     /// bytes. Returns these, and how many streams have followed.
     async fn receive(connection: Connection, len: usize) -> (Vec<u8>, usize) {
         let mut opened = Vec::new();
-        for _ in channel::AT_ONCE {
+        for _ in channel::FIRST_STREAMS {
             let mut stream = connection.accept_uni().await.expect("the connection is up");
             stream.read_exact(&mut [0]).await.expect("its number");
             opened.push(stream);
@@ -256,7 +257,7 @@ mod tests {
         let (connection, other, _endpoints) = connected().await;
         // Those of the other channels take their places.
         let mut opened = Vec::new();
-        for channel in channel::AT_ONCE {
+        for channel in channel::FIRST_STREAMS {
             let mut stream = connection.open_uni().await.expect("the connection is up");
             stream.write_all(&[channel::number(channel)]).await.expect("the connection is up");
             opened.push(stream);

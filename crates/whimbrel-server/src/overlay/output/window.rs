@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use quinn::congestion::{Controller, ControllerFactory, CubicConfig};
 use quinn_proto::RttEstimator;
 
+use crate::overlay::LinkFaults;
+
 /// How much longer than the least the round trip may take because of what this broker sends.
 const QUEUE: Duration = Duration::from_millis(5);
 
@@ -25,7 +27,7 @@ const QUEUE: Duration = Duration::from_millis(5);
 const WINDOW_MIN: u64 = 10_000;
 
 /// Bytes of ordinary events and bulk that QUIC has at once, at most. Its send window is greater.
-pub(super) const WINDOW_MAX: u64 = 4 << 20;
+pub(in crate::overlay) const WINDOW_MAX: u64 = 4 << 20;
 
 /// Beyond the window there is room for urgent events: a part of the window, one in this many, and
 /// [`URGENT_MIN`].
@@ -242,6 +244,7 @@ struct Measured {
     inner: Box<dyn Controller>,
     rounds: Rounds,
     gauge: Arc<PathGauge>,
+    faults: LinkFaults,
 }
 
 impl Measured {
@@ -268,7 +271,8 @@ impl Controller for Measured {
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
         self.inner.on_end_acks(now, in_flight, app_limited, largest);
         let most = self.most();
-        let window = self.rounds.end(now, most);
+        let measured = self.rounds.end(now, most);
+        let window = if self.faults.bulk_fills_window() { WINDOW_MAX } else { measured };
         self.gauge.in_flight.store(in_flight, Ordering::Relaxed);
         self.gauge.window.store(window, Ordering::Relaxed);
         self.gauge.rate.store(self.rounds.rate, Ordering::Relaxed);
@@ -290,7 +294,8 @@ impl Controller for Measured {
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Measured { inner: self.inner.clone_box(), rounds: self.rounds, gauge: self.gauge.clone() })
+        let Measured { rounds, faults, .. } = *self;
+        Box::new(Measured { inner: self.inner.clone_box(), rounds, gauge: self.gauge.clone(), faults })
     }
 
     fn initial_window(&self) -> u64 {
@@ -303,13 +308,23 @@ impl Controller for Measured {
 }
 
 /// Makes a [`Controller`] for each path: QUIC's default one, which tells of its path.
-#[derive(Debug, Default)]
-pub(super) struct MeasuredPaths(Arc<CubicConfig>);
+#[derive(Debug)]
+pub(in crate::overlay) struct MeasuredPaths {
+    inner: Arc<CubicConfig>,
+    faults: LinkFaults,
+}
+
+impl MeasuredPaths {
+    pub(in crate::overlay) fn new(faults: LinkFaults) -> MeasuredPaths {
+        MeasuredPaths { inner: Arc::default(), faults }
+    }
+}
 
 impl ControllerFactory for MeasuredPaths {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-        let inner = self.0.clone().build(now, mtu);
-        let mut measured = Measured { inner, rounds: Rounds::new(now), gauge: Arc::new(PathGauge::new(0)) };
+        let inner = self.inner.clone().build(now, mtu);
+        let (rounds, gauge) = (Rounds::new(now), Arc::new(PathGauge::new(0)));
+        let mut measured = Measured { inner, rounds, gauge, faults: self.faults };
         let most = measured.most();
         measured.gauge = Arc::new(PathGauge::new(most));
         Box::new(measured)

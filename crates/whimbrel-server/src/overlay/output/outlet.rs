@@ -6,9 +6,9 @@ use std::task::Poll;
 use quinn::{SendStream, VarInt};
 use whimbrel_core::Channel;
 
-use super::channel;
 use super::pipe::{Broken, OutputLimits, Pipe};
 use super::succession::Succession;
+use crate::overlay::channel;
 
 /// A buffer with more written bytes than this at its front gives them up before all of it has been
 /// written.

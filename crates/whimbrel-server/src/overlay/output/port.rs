@@ -16,13 +16,13 @@ use whimbrel_core::{Channel, HangUp};
 use super::beat::Beat;
 use super::cap::LinkCap;
 use super::changes::StreamChanges;
-use super::channel;
-use super::counts::LinkCounts;
-use super::endpoint::DATAGRAMS;
 use super::gather::Gather;
 use super::outlet::Outlet;
 use super::pipe::{Broken, OutputLimits, Pipe};
 use super::window::PathGauge;
+use crate::overlay::channel;
+use crate::overlay::counts::LinkCounts;
+use crate::overlay::endpoint::DATAGRAMS;
 
 /// A link that is given bytes in a channel with more than this many unsent is hung up: the broker
 /// should have stopped long before.
@@ -47,7 +47,7 @@ const FINISH_LOOK: Duration = Duration::from_millis(2);
 
 /// Application error code of a link that the core of a broker has hung up, plus the reason's place
 /// in [`HangUp::ALL`].
-pub(super) const HUNG_UP: u32 = 0x100;
+pub(in crate::overlay) const HUNG_UP: u32 = 0x100;
 
 #[derive(Debug)]
 struct Outbound {
@@ -186,15 +186,15 @@ pub struct Port {
 
 /// What holds for the links of a broker.
 #[derive(Clone, Debug)]
-pub(super) struct PortPlan {
+pub(in crate::overlay) struct PortPlan {
     /// A permit for each context that compresses.
-    pub(super) packers: Arc<Semaphore>,
+    pub(in crate::overlay) packers: Arc<Semaphore>,
     /// Bytes of events per second that are sent to some brokers, by their names.
-    pub(super) caps: Arc<BTreeMap<String, u64>>,
+    pub(in crate::overlay) caps: Arc<BTreeMap<String, u64>>,
 }
 
 impl Port {
-    pub(super) fn new(
+    pub(in crate::overlay) fn new(
         connection: Connection,
         streams: [Option<SendStream>; Channel::STREAMS],
         counts: Arc<LinkCounts>,
@@ -233,7 +233,7 @@ impl Port {
     }
 
     /// Sets the task to wake when there is something to do.
-    pub(super) fn attend(&self, waker: &Waker) {
+    pub(in crate::overlay) fn attend(&self, waker: &Waker) {
         let mut outbound = self.outbound.lock();
         if !outbound.task.as_ref().is_some_and(|known| known.will_wake(waker)) {
             outbound.task = Some(waker.clone());
@@ -313,7 +313,7 @@ impl Port {
     }
 
     /// Why the core has let go of the link, if it has.
-    pub(super) fn hung_up(&self) -> Option<HangUp> {
+    pub(in crate::overlay) fn hung_up(&self) -> Option<HangUp> {
         self.outbound.lock().hang_up
     }
 
@@ -384,7 +384,11 @@ impl Port {
 
     /// For the link's task: goes on writing. Calls `room` with the unsent bytes of each channel
     /// that has room again. Returns when the link's cap lets events through again, if it does not.
-    pub(super) fn poll(&self, cx: &mut Context<'_>, mut room: impl FnMut(Channel, usize)) -> Option<Instant> {
+    pub(in crate::overlay) fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        mut room: impl FnMut(Channel, usize),
+    ) -> Option<Instant> {
         self.attend(cx.waker());
         let mut rooms = [None; Channel::STREAMS];
         let mut outbound = self.outbound.lock();
