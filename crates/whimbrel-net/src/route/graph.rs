@@ -17,6 +17,13 @@ pub(super) struct GraphEdge {
     pub(super) port: u16,
 }
 
+impl GraphEdge {
+    /// The time that an event takes over the link, microseconds: its cost without the surcharge.
+    pub(super) fn time_us(&self) -> u64 {
+        self.cost - u64::from(self.surcharge)
+    }
+}
+
 /// Brokers have indices in the order of their host ids, so comparing indices is comparing hosts.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
@@ -113,11 +120,15 @@ impl Graph {
         &self.edges[self.begins[node as usize] as usize..self.begins[node as usize + 1] as usize]
     }
 
+    /// The link from one broker to another.
+    pub(super) fn edge(&self, from: u32, to: u32) -> Option<&GraphEdge> {
+        let edges = self.edges(from);
+        edges.binary_search_by_key(&to, |edge| edge.to).ok().map(|at| &edges[at])
+    }
+
     /// The surcharge of the link from one broker to another, microseconds; zero if there is none.
     pub(super) fn surcharge_us(&self, from: u32, to: u32) -> u64 {
-        let edges = self.edges(from);
-        let at = edges.binary_search_by_key(&to, |edge| edge.to);
-        at.map_or(0, |at| edges[at].surcharge.into())
+        self.edge(from, to).map_or(0, |edge| edge.surcharge.into())
     }
 
     /// The number of brokers and of links.
@@ -127,5 +138,28 @@ impl Graph {
 
     pub(super) fn index(&self, host: HostId) -> Option<u32> {
         self.hosts.binary_search(&host).ok().map(|at| at as u32)
+    }
+}
+
+#[cfg(test)]
+impl Graph {
+    /// Brokers from 0 on, with links of these costs; of several between two brokers the first
+    /// counts.
+    pub(super) fn of_links(brokers: u32, links: &[(u32, u32, u64)]) -> Graph {
+        let mut all: Vec<std::collections::BTreeMap<u32, u64>> = vec![Default::default(); brokers as usize];
+        for (one, other, cost) in links.iter().filter(|(one, other, _)| one != other) {
+            let cost = *all[*one as usize].entry(*other).or_insert(*cost);
+            all[*other as usize].insert(*one, cost);
+        }
+        let hosts = (0..brokers).map(|broker| HostId::new((u64::from(broker) + 1) << 8)).collect();
+        let protocols = vec![Protocol::OWN; brokers as usize];
+        let (mut begins, mut edges) = (Vec::new(), Vec::new());
+        for of in all {
+            begins.push(edges.len() as u32);
+            let edge = |(port, (to, cost))| GraphEdge { cost, surcharge: 0, to, port };
+            edges.extend((0..).zip(of).map(edge));
+        }
+        begins.push(edges.len() as u32);
+        Graph { hosts, protocols, begins, edges }
     }
 }

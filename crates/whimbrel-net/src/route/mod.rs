@@ -5,7 +5,9 @@
 
 mod cached;
 pub(crate) mod cost;
+mod disjoint;
 mod graph;
+mod pair;
 mod paths;
 mod trees;
 
