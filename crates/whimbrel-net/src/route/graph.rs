@@ -1,5 +1,7 @@
 //! The graph of the links that both ends name, in a form in which paths are found quickly.
 
+use std::collections::BTreeMap;
+
 use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 
@@ -126,6 +128,31 @@ impl Graph {
         edges.binary_search_by_key(&to, |edge| edge.to).ok().map(|at| &edges[at])
     }
 
+    /// This graph with a link between one broker and each of `costs`, at that cost, in place of one
+    /// that there may be. `weight` of the brokers at its ends comes on top of the cost of each link.
+    pub(super) fn with_links_of(&self, broker: u32, costs: &BTreeMap<u32, u64>, weight: impl Fn(u32) -> u64) -> Graph {
+        let (hosts, protocols) = (self.hosts.clone(), self.protocols.clone());
+        let (mut begins, mut edges) = (Vec::with_capacity(self.begins.len()), Vec::with_capacity(self.edges.len()));
+        for node in 0..self.hosts.len() as u32 {
+            begins.push(edges.len() as u32);
+            let known = self.edges(node).iter().map(|edge| (edge.to, *edge));
+            let mut own: BTreeMap<u32, GraphEdge> = known.collect();
+            let mut link = |to: u32, cost: u64| {
+                own.insert(to, GraphEdge { cost, surcharge: 0, to, port: 0 });
+            };
+            if node == broker {
+                costs.iter().for_each(|(to, cost)| link(*to, *cost));
+            } else if let Some(cost) = costs.get(&node) {
+                link(broker, *cost);
+            }
+            edges.extend(
+                own.into_values().map(|edge| GraphEdge { cost: edge.cost + weight(node) + weight(edge.to), ..edge }),
+            );
+        }
+        begins.push(edges.len() as u32);
+        Graph { hosts, protocols, begins, edges }
+    }
+
     /// The surcharge of the link from one broker to another, microseconds; zero if there is none.
     pub(super) fn surcharge_us(&self, from: u32, to: u32) -> u64 {
         self.edge(from, to).map_or(0, |edge| edge.surcharge.into())
@@ -146,7 +173,7 @@ impl Graph {
     /// Brokers from 0 on, with links of these costs; of several between two brokers the first
     /// counts.
     pub(super) fn of_links(brokers: u32, links: &[(u32, u32, u64)]) -> Graph {
-        let mut all: Vec<std::collections::BTreeMap<u32, u64>> = vec![Default::default(); brokers as usize];
+        let mut all: Vec<BTreeMap<u32, u64>> = vec![Default::default(); brokers as usize];
         for (one, other, cost) in links.iter().filter(|(one, other, _)| one != other) {
             let cost = *all[*one as usize].entry(*other).or_insert(*cost);
             all[*other as usize].insert(*one, cost);

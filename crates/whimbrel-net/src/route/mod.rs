@@ -7,6 +7,7 @@ mod cached;
 pub(crate) mod cost;
 mod disjoint;
 mod graph;
+mod joint;
 mod pair;
 mod paths;
 mod trees;

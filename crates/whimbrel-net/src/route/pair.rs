@@ -82,7 +82,12 @@ impl PairSearch<'_> {
     }
 
     fn is_in_time(&self, path: &[u32]) -> bool {
-        self.sum(path, GraphEdge::time_us) <= self.deadline_us
+        self.time_us(path) <= self.deadline_us
+    }
+
+    /// The time of a path, microseconds.
+    pub(super) fn time_us(&self, path: &[u32]) -> u64 {
+        self.sum(path, GraphEdge::time_us)
     }
 
     fn sum(&self, path: &[u32], of: impl Fn(&GraphEdge) -> u64) -> u64 {
@@ -174,13 +179,15 @@ struct BrokerSets<'a> {
 impl<'a> BrokerSets<'a> {
     fn new(search: &'a PairSearch<'a>, to: u32, inner: &'a [u32]) -> BrokerSets<'a> {
         let count = inner.len();
-        let mut sets =
-            BrokerSets { search, to, inner, times_us: vec![u64::MAX; count << count], whole_us: Vec::new() };
+        let mut sets = BrokerSets { search, to, inner, times_us: vec![u64::MAX; count << count], whole_us: Vec::new() };
         for (last, broker) in inner.iter().enumerate() {
             sets.times_us[(1 << last) * count + last] = sets.link_us(search.source, *broker);
         }
-        let links_us: Vec<u64> =
-            inner.iter().flat_map(|one| inner.iter().map(|other| (*one, *other))).map(|(one, other)| sets.link_us(one, other)).collect();
+        let links_us: Vec<u64> = inner
+            .iter()
+            .flat_map(|one| inner.iter().map(|other| (*one, *other)))
+            .map(|(one, other)| sets.link_us(one, other))
+            .collect();
         for set in 1..1_usize << count {
             for last in (0..count).filter(|last| set >> last & 1 == 1) {
                 let time_us = sets.times_us[set * count + last];

@@ -1,9 +1,12 @@
 //! The paths to a set of brokers, merged.
 
+use std::collections::BTreeMap;
+
 use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 
 use super::Ways;
+use super::graph::Graph;
 
 /// Most nodes of one tree, its root included; a set that needs more gets several trees.
 pub const TREE_NODES_MAX: usize = 4_096;
@@ -92,6 +95,67 @@ impl Growing {
     fn finish(self) -> Tree {
         Tree { nodes: self.nodes, protocol: self.protocol }
     }
+}
+
+/// The paths that go on from a broker, by the port and the broker that is next.
+#[derive(Debug, Default)]
+struct Branches {
+    next: BTreeMap<(u16, u32), Branches>,
+    destination: Option<u16>,
+}
+
+impl Branches {
+    /// Adds a path, from its second broker on. Returns how many nodes that takes.
+    fn add(&mut self, graph: &Graph, path: &[u32], number: u16) -> usize {
+        let [from, rest @ ..] = path else { return 0 };
+        let Some(to) = rest.first() else {
+            self.destination = Some(number);
+            return 0;
+        };
+        let port = graph.edge(*from, *to).expect("a path is over links").port;
+        let is_new = !self.next.contains_key(&(port, *to));
+        usize::from(is_new) + self.next.entry((port, *to)).or_default().add(graph, rest, number)
+    }
+
+    /// Writes what is below a node that has been written.
+    fn write(&self, graph: &Graph, tree: &mut Tree) {
+        for ((port, broker), below) in &self.next {
+            let (children, destination) = (below.next.len() as u16, below.destination);
+            tree.protocol = tree.protocol.common(graph.protocols[*broker as usize]);
+            tree.nodes.push(TreeNode { port: *port, children, destination });
+            below.write(graph, tree);
+        }
+    }
+
+    fn finish(&self, graph: &Graph) -> Tree {
+        let root = TreeNode { children: self.next.len() as u16, ..ROOT };
+        let mut tree = Tree { nodes: vec![root], protocol: Protocol::OWN };
+        self.write(graph, &mut tree);
+        tree
+    }
+}
+
+/// Joins several paths from a source to each destination of a set, which are in the order of the
+/// set. A path that is longer than [`TREE_DEPTH_MAX`] is left out.
+pub(super) fn join(graph: &Graph, source: u32, paths: &[Vec<Vec<u32>>]) -> Trees {
+    let mut result = Trees::default();
+    let (mut branches, mut nodes) = (Branches::default(), 1);
+    for (number, paths) in (0..).zip(paths) {
+        let fits = |path: &&Vec<u32>| path.len() <= usize::from(TREE_DEPTH_MAX) + 1 && path.first() == Some(&source);
+        let paths: Vec<&Vec<u32>> = paths.iter().filter(fits).collect();
+        if paths.is_empty() {
+            result.unreachable.push(number);
+        }
+        if nodes + paths.iter().map(|path| path.len()).sum::<usize>() > TREE_NODES_MAX {
+            result.trees.push(core::mem::take(&mut branches).finish(graph));
+            nodes = 1;
+        }
+        nodes += paths.into_iter().map(|path| branches.add(graph, path, number)).sum::<usize>();
+    }
+    if nodes > 1 {
+        result.trees.push(branches.finish(graph));
+    }
+    result
 }
 
 /// Merges the paths to a set of brokers, which is sorted and at most as large as the topology can

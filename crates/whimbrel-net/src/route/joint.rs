@@ -1,0 +1,408 @@
+//! Two paths to each broker of a set, in one tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::disjoint::{DisjointPairs, PathPair};
+use super::graph::{Graph, GraphEdge};
+use super::pair::PairSearch;
+use super::paths::{Paths, Wanted};
+
+/// What a broker that is no destination adds to the weight of a path, so that destinations relay
+/// for each other: more than the links of a path cost, and less than a link that is shared.
+const RELAY: u64 = 1 << 36;
+
+/// Most links of the graph times destinations for which paths are shared. Beyond that each
+/// destination has its own pair.
+pub(super) const SHARING_WORK_MAX: usize = 1 << 16;
+
+/// Most paths to one broker: two, and twice as many behind each link without which a part of the
+/// graph is cut off.
+const PATHS_MAX: usize = 8;
+
+/// Paths from a source to a set of brokers, two to each, that have no broker in common if there are
+/// two such paths within the deadline: redundant trees, after Itai and Rodeh, "The Multi-Tree
+/// Approach to Reliability in Distributed Networks" (1988), grown by ears.
+///
+/// The brokers have an order, in which the source is both the first and the last one. Each has a
+/// low path, over brokers before it, and a high path, over brokers behind it. So the two have
+/// nothing in common for all brokers at once, and no link is crossed twice in one direction,
+/// whichever brokers relay for others. An ear is a path over new brokers whose ends are placed; its
+/// brokers are put into the order between these.
+///
+/// Behind a cut broker there is an order of its own, in which that broker is the first and the last
+/// one. Behind a bridge all paths go on over all paths that lead to the bridge: its first broker
+/// passes on what arrives first.
+#[derive(Debug)]
+pub(super) struct JointPaths<'a> {
+    search: PairSearch<'a>,
+    destinations: BTreeSet<u32>,
+    placed: BTreeMap<u32, PlacedBroker>,
+    blocks: Vec<Block>,
+}
+
+/// A part of the graph that no single broker cuts off.
+#[derive(Debug)]
+struct Block {
+    root: u32,
+    /// Its other brokers that are placed.
+    order: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct PlacedBroker {
+    /// The block in which it has its place.
+    block: usize,
+    low: Side,
+    high: Side,
+}
+
+/// The paths to a broker on one side, from the source to it.
+#[derive(Clone, Debug)]
+struct Side {
+    paths: Vec<Vec<u32>>,
+    /// Of the first of them, microseconds.
+    time_us: u64,
+}
+
+impl Side {
+    fn beyond(&self, broker: u32, edge: &GraphEdge) -> Side {
+        let beyond = |path: &Vec<u32>| path.iter().copied().chain([broker]).collect();
+        Side { paths: self.paths.iter().map(beyond).collect(), time_us: self.time_us + edge.time_us() }
+    }
+}
+
+/// A path over brokers without a place, to a new destination and beyond, between two placed ones.
+#[derive(Debug)]
+struct Ear {
+    block: EarBlock,
+    /// Its brokers, from the low end to the high one.
+    brokers: Vec<u32>,
+    low_end: u32,
+    high_end: u32,
+    /// The times of both paths to the destination, microseconds.
+    times_us: [u64; 2],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum EarBlock {
+    Known(usize),
+    /// One behind a broker that has none behind it so far.
+    Behind(u32),
+    /// A single link behind this broker.
+    Bridge(u32),
+}
+
+impl<'a> JointPaths<'a> {
+    /// The paths to each of these brokers, in their order; none to one that is not reached.
+    pub(super) fn find(search: PairSearch<'a>, destinations: &[u32]) -> Vec<Vec<Vec<u32>>> {
+        let own: Vec<Option<PathPair>> = destinations.iter().map(|to| search.best(*to)).collect();
+        let pairs = |pair: &Option<PathPair>| pair.iter().flat_map(|pair| pair.paths.iter().cloned()).collect();
+        let (_, links) = search.graph.size();
+        if links * destinations.len() > SHARING_WORK_MAX {
+            return own.iter().map(pairs).collect();
+        }
+        let mut joint = JointPaths::new(search, destinations);
+        let mut nearest = destinations.to_vec();
+        nearest.retain(|to| search.tree.spot(*to).is_some_and(|spot| spot.depth > 0));
+        nearest.sort_unstable_by_key(|to| search.tree.spots[*to as usize].cost);
+        for to in nearest {
+            joint.place(to);
+        }
+        let paths = |(to, own): (&u32, &Option<PathPair>)| {
+            let is_good = |found: &PathPair| {
+                let rank = |pair| {
+                    let (missed, shared, _) = search.rank(pair);
+                    (missed, shared)
+                };
+                own.as_ref().is_some_and(|own| rank(found) <= rank(own))
+            };
+            match joint.placed.get(to) {
+                Some(placed) if is_good(&placed.pair()) => placed.paths(),
+                _ => pairs(own),
+            }
+        };
+        destinations.iter().zip(&own).map(paths).collect()
+    }
+
+    fn new(search: PairSearch<'a>, destinations: &[u32]) -> JointPaths<'a> {
+        let source = search.source;
+        let side = Side { paths: vec![vec![source]], time_us: 0 };
+        let root = PlacedBroker { block: usize::MAX, low: side.clone(), high: side };
+        JointPaths {
+            search,
+            destinations: destinations.iter().copied().collect(),
+            placed: [(source, root)].into(),
+            blocks: vec![Block { root: source, order: Vec::new() }],
+        }
+    }
+
+    /// Gives a broker its places, and brokers that cut it off theirs before.
+    fn place(&mut self, to: u32) {
+        let mut found: Option<Ear> = None;
+        for relay in [RELAY, 0] {
+            if self.placed.contains_key(&to) {
+                return;
+            }
+            let ear = match self.ear(to, relay) {
+                Ok(ear) => ear,
+                Err(cut) => {
+                    // It is nearer to the source, and on all pairs of paths to this one.
+                    self.place(cut);
+                    if self.placed.contains_key(&to) {
+                        return;
+                    }
+                    self.ear(to, relay).ok().flatten()
+                }
+            };
+            let missed = |ear: &Ear| ear.times_us.iter().filter(|time| **time > self.search.deadline_us).count();
+            if let Some(ear) = ear
+                && found.as_ref().is_none_or(|found| missed(&ear) < missed(found))
+            {
+                found = Some(ear);
+            }
+            if found.as_ref().is_some_and(|found| missed(found) == 0) {
+                break;
+            }
+        }
+        if let Some(ear) = found {
+            self.insert(&ear);
+        }
+    }
+
+    /// The ear on which a broker gets its place: of those that share least the one with the least
+    /// weight. `Err`: a broker without a place that is on both paths, and has to be placed before;
+    /// `None`: there is no place for it in the order.
+    fn ear(&self, to: u32, relay: u64) -> Result<Option<Ear>, u32> {
+        let graph = self.graph(relay);
+        let source = self.search.source;
+        let tree = Paths::new(&graph, graph.hosts[source as usize], Wanted::default());
+        let Some(pair) = DisjointPairs::new(&graph, &tree, source).pair(&tree, to) else { return Ok(None) };
+        let [one, other] = pair.paths.map(|path| {
+            let end = path.iter().rposition(|broker| self.placed.contains_key(broker)).unwrap_or(0);
+            (path[end], path[end + 1..path.len() - 1].to_vec())
+        });
+        // The last one: the others are on all pairs of paths to that.
+        if let Some(cut) = one.1.iter().rev().find(|broker| other.1.contains(broker)) {
+            return Err(*cut);
+        }
+        let flipped = [(&one, &other), (&other, &one)];
+        let ears = flipped.into_iter().filter_map(|(low, high)| self.oriented(to, low, high));
+        Ok(ears.min_by_key(|ear| {
+            let late = ear.times_us.iter().filter(|time| **time > self.search.deadline_us).count();
+            (late, ear.times_us.iter().sum::<u64>())
+        }))
+    }
+
+    /// The graph in which ears are found: the source has a link to each placed broker that costs
+    /// what the quicker path to it does.
+    fn graph(&self, relay: u64) -> Graph {
+        let source = self.search.source;
+        let times = self.placed.iter().filter(|(broker, _)| **broker != source);
+        let times = times.map(|(broker, placed)| (*broker, placed.low.time_us.min(placed.high.time_us)));
+        let is_relay = |broker: u32| !self.destinations.contains(&broker) && !self.placed.contains_key(&broker);
+        // Half of it for each of the two links over which a path visits a broker.
+        let weight = |broker: u32| if is_relay(broker) { relay / 2 } else { 0 };
+        self.search.graph.with_links_of(source, &times.collect(), weight)
+    }
+
+    /// The ear with these ways as its low and its high part; `None` if the order does not allow it.
+    fn oriented(&self, to: u32, low: &(u32, Vec<u32>), high: &(u32, Vec<u32>)) -> Option<Ear> {
+        let (low_end, high_end) = (low.0, high.0);
+        let block = self.block_of(low_end, high_end)?;
+        let block = match block {
+            EarBlock::Behind(root) if low.1.is_empty() && high.1.is_empty() => EarBlock::Bridge(root),
+            EarBlock::Known(at) if low_end == high_end && low.1.is_empty() && high.1.is_empty() => {
+                EarBlock::Bridge(self.blocks[at].root)
+            }
+            block => block,
+        };
+        let brokers: Vec<u32> = low.1.iter().copied().chain([to]).chain(high.1.iter().rev().copied()).collect();
+        let time = |end: u32, side: fn(&PlacedBroker) -> &Side, way: &[u32]| {
+            let path: Vec<u32> = [end].into_iter().chain(way.iter().copied()).chain([to]).collect();
+            side(&self.placed[&end]).time_us + self.search.time_us(&path)
+        };
+        let times_us = [time(low_end, |placed| &placed.low, &low.1), time(high_end, |placed| &placed.high, &high.1)];
+        Some(Ear { block, brokers, low_end, high_end, times_us })
+    }
+
+    /// The block in which an ear has these ends, if the first one is before the second one there.
+    fn block_of(&self, low_end: u32, high_end: u32) -> Option<EarBlock> {
+        let block = |broker: u32| self.placed[&broker].block;
+        if low_end == high_end {
+            let known = self.blocks.iter().position(|block| block.root == low_end);
+            return Some(known.map_or(EarBlock::Behind(low_end), EarBlock::Known));
+        }
+        let root = |broker: u32| self.blocks.get(block(broker)).map(|block| block.root);
+        if block(low_end) == block(high_end) {
+            let order = &self.blocks[block(low_end)].order;
+            let place = |broker: u32| order.iter().position(|known| *known == broker);
+            return (place(low_end) < place(high_end)).then_some(EarBlock::Known(block(low_end)));
+        }
+        if root(high_end) == Some(low_end) {
+            return Some(EarBlock::Known(block(high_end)));
+        }
+        (root(low_end) == Some(high_end)).then(|| EarBlock::Known(block(low_end)))
+    }
+
+    /// Places the brokers of an ear.
+    fn insert(&mut self, ear: &Ear) {
+        let block = match ear.block {
+            EarBlock::Known(block) => block,
+            EarBlock::Behind(root) => {
+                self.blocks.push(Block { root, order: Vec::new() });
+                self.blocks.len() - 1
+            }
+            EarBlock::Bridge(root) => return self.insert_bridge(root, ear.brokers[0]),
+        };
+        let order = &mut self.blocks[block].order;
+        let place = |broker: u32| order.iter().position(|known| *known == broker);
+        let at = place(ear.low_end).map(|place| place + 1).or(place(ear.high_end)).unwrap_or(0);
+        order.splice(at..at, ear.brokers.iter().copied());
+        let sides = |end: u32, side: fn(&PlacedBroker) -> &Side, brokers: &mut dyn Iterator<Item = u32>| {
+            let (mut before, mut last) = (side(&self.placed[&end]).clone(), end);
+            let mut found = BTreeMap::new();
+            for broker in brokers {
+                let edge = self.search.graph.edge(last, broker).expect("an ear is a path");
+                (before, last) = (before.beyond(broker, edge), broker);
+                found.insert(broker, before.clone());
+            }
+            found
+        };
+        let low = sides(ear.low_end, |placed| &placed.low, &mut ear.brokers.iter().copied());
+        let high = sides(ear.high_end, |placed| &placed.high, &mut ear.brokers.iter().rev().copied());
+        let placed =
+            low.into_iter().zip(high).map(|((broker, low), (_, high))| (broker, PlacedBroker { block, low, high }));
+        self.placed.extend(placed);
+    }
+
+    /// Places a broker behind a single link.
+    fn insert_bridge(&mut self, root: u32, broker: u32) {
+        let edge = self.search.graph.edge(root, broker).expect("a bridge is a link");
+        let before = &self.placed[&root];
+        let both = |side: &Side| Side { paths: before.paths(), ..*side }.beyond(broker, edge);
+        let placed = PlacedBroker { block: usize::MAX, low: both(&before.low), high: both(&before.high) };
+        self.placed.insert(broker, placed);
+    }
+}
+
+impl PlacedBroker {
+    /// All paths to it, each once, at most [`PATHS_MAX`].
+    fn paths(&self) -> Vec<Vec<u32>> {
+        let mut paths = self.low.paths.clone();
+        paths.extend(self.high.paths.iter().filter(|path| !self.low.paths.contains(path)).cloned());
+        paths.truncate(PATHS_MAX);
+        paths
+    }
+
+    fn pair(&self) -> PathPair {
+        PathPair { paths: [self.low.paths[0].clone(), self.high.paths.last().expect("each side has a path").clone()] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::route::disjoint::tests::graphs;
+    use crate::route::trees;
+
+    fn with_search<T>(graph: &Graph, deadline_us: u64, with: impl FnOnce(PairSearch<'_>) -> T) -> T {
+        let tree = Paths::new(graph, graph.hosts[0], Wanted::default());
+        let pairs = DisjointPairs::new(graph, &tree, 0);
+        with(PairSearch { graph, tree: &tree, pairs: &pairs, source: 0, deadline_us })
+    }
+
+    /// How often each link is crossed in each direction, if each broker passes a part of a tree on
+    /// only once. A path is a list of brokers.
+    fn crossings(paths: &[Vec<Vec<u32>>]) -> BTreeMap<[u32; 2], usize> {
+        let all: BTreeSet<&[u32]> =
+            paths.iter().flatten().flat_map(|path| (2..=path.len()).map(|end| &path[..end])).collect();
+        // A part is what is behind a link: the ends of the paths that go over it.
+        let mut parts: BTreeMap<[u32; 2], BTreeSet<Vec<&[u32]>>> = BTreeMap::new();
+        for prefix in &all {
+            let link = [prefix[prefix.len() - 2], prefix[prefix.len() - 1]];
+            let behind = all.iter().filter(|path| path.starts_with(prefix)).map(|path| &path[prefix.len()..]);
+            parts.entry(link).or_default().insert(behind.collect());
+        }
+        parts.into_iter().map(|(link, parts)| (link, parts.len())).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn each_destination_has_what_its_own_pair_would_give_it(
+            graph in graphs(8), deadline_us in 20..200_u64, set in proptest::collection::btree_set(1_u32..8, 1..5),
+        ) {
+            let set: Vec<u32> = set.into_iter().filter(|to| (*to as usize) < graph.hosts.len()).collect();
+            with_search(&graph, deadline_us, |search| {
+                let found = JointPaths::find(search, &set);
+                for (to, paths) in set.iter().zip(&found) {
+                    let own = search.best(*to);
+                    prop_assert_eq!(own.is_none(), paths.is_empty());
+                    let Some(own) = own else { continue };
+                    for path in paths {
+                        let brokers: BTreeSet<u32> = path.iter().copied().collect();
+                        prop_assert!(brokers.len() == path.len() && path[0] == 0 && path.last() == Some(to), "{:?}", path);
+                        prop_assert!(path.windows(2).all(|link| graph.edge(link[0], link[1]).is_some()));
+                    }
+                    let pair = |one: &Vec<u32>, other: &Vec<u32>| {
+                        let (missed, shared, _) = search.rank(&PathPair { paths: [one.clone(), other.clone()] });
+                        (missed, shared)
+                    };
+                    let best = paths.iter().flat_map(|one| paths.iter().map(move |other| pair(one, other))).min();
+                    let (missed, shared, _) = search.rank(&own);
+                    prop_assert!(best.is_some_and(|best| best <= (missed, shared)), "{:?} to {}, own {:?}", paths, to, own);
+                }
+                Ok(())
+            })?;
+        }
+
+        #[test]
+        fn no_link_is_crossed_twice_in_one_direction(
+            graph in graphs(8), set in proptest::collection::btree_set(1_u32..8, 1..5),
+        ) {
+            let set: Vec<u32> = set.into_iter().filter(|to| (*to as usize) < graph.hosts.len()).collect();
+            with_search(&graph, u64::MAX, |search| {
+                let found = JointPaths::find(search, &set);
+                for (link, times) in crossings(&found) {
+                    prop_assert_eq!(times, 1, "{:?}: {:?}", link, found);
+                }
+                let trees = trees::join(&graph, 0, &found);
+                prop_assert!(trees.trees.len() <= 1);
+                Ok(())
+            })?;
+        }
+    }
+
+    /// The links of the mesh of the paper, at 0.3 ms more for the work of a broker.
+    fn mesh() -> Graph {
+        let links = [
+            (1, 2, 16),
+            (1, 3, 20),
+            (3, 4, 15),
+            (2, 5, 12),
+            (3, 5, 15),
+            (4, 5, 15),
+            (1, 5, 6),
+            (2, 4, 5),
+            (1, 4, 25),
+            (2, 3, 18),
+        ];
+        let links: Vec<(u32, u32, u64)> =
+            links.into_iter().map(|(one, other, ms)| (one - 1, other - 1, ms * 1_000 + 300)).collect();
+        Graph::of_links(5, &links)
+    }
+
+    #[test]
+    fn in_the_mesh_of_the_paper_two_paths_cross_twice_as_many_links_as_one() {
+        for (source, set) in [(1, [0, 4]), (2, [0, 3]), (3, [2, 4])] {
+            let graph = mesh();
+            let tree = Paths::new(&graph, graph.hosts[source as usize], Wanted::default());
+            let pairs = DisjointPairs::new(&graph, &tree, source);
+            let search = PairSearch { graph: &graph, tree: &tree, pairs: &pairs, source, deadline_us: 50_000 };
+            let found = JointPaths::find(search, &set);
+            let crossed: usize = crossings(&found).values().sum();
+            assert_eq!(crossed, 4, "{source}: {found:?}");
+        }
+    }
+}
