@@ -8,10 +8,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Cutter, Frame, FrameAt, Invalid, Registry, StampedEvent};
+use whimbrel_wire::{CopiedEvent, Cutter, Frame, FrameAt, Invalid, Registry};
 
 use crate::due::NetDue;
 use crate::event::{NetEvent, NetStep};
+use crate::forward::EventArrival;
 use crate::io::{Io, LinkOutput};
 use crate::link::DatagramContent;
 use crate::topology::LinkState;
@@ -220,9 +221,12 @@ impl Net {
             };
         }
         let event = match frame {
-            Frame::Event(event) if !is_control => self.on_event(io, link, channel, event, None, bytes),
-            Frame::DeadlineEvent(StampedEvent { stamp, frame }) if !is_control => {
-                self.on_event(io, link, channel, frame, Some(stamp), bytes)
+            Frame::Event(frame) if !is_control => self.on_event(io, link, channel, EventArrival::plain(frame), bytes),
+            Frame::DeadlineEvent(stamped) if !is_control => {
+                self.on_event(io, link, channel, EventArrival::stamped(stamped), bytes)
+            }
+            Frame::CopiedEvent(CopiedEvent { last_us, stamped }) if !is_control => {
+                self.on_event(io, link, channel, EventArrival::copied(stamped, last_us), bytes)
             }
             Frame::Flash(flash) if is_control => {
                 self.on_flash(io, link, flash);

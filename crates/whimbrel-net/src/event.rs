@@ -55,6 +55,8 @@ pub enum NetEvent<'a> {
         own: Dest,
         /// The age of the event: since it was accepted by its broker, microseconds.
         age_us: u64,
+        /// See [`whimbrel_wire::CopiedEvent::last_us`].
+        last_us: Option<u32>,
     },
     /// Silence of another broker's streams for this broker.
     Silence(Silence<'a>),

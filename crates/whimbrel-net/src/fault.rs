@@ -90,4 +90,8 @@ pub enum NetMutant {
     BudgetNotSplit,
     /// Of urgent events that wait for a link those leave first that have the most time.
     SlackInverted,
+    /// A broker that knows an event does not pass on a further copy of it.
+    KnownCopyEnds,
+    /// Both paths of an event are the same one.
+    SamePathTwice,
 }

@@ -31,3 +31,6 @@ pub(crate) const EVENT: u8 = 7;
 
 /// The type of [`crate::Frame::DeadlineEvent`], as [`EVENT`].
 pub(crate) const DEADLINE_EVENT: u8 = 22;
+
+/// The type of [`crate::Frame::CopiedEvent`], as [`EVENT`].
+pub(crate) const COPIED_EVENT: u8 = 25;

@@ -3,7 +3,7 @@
 use crate::body::{Body, put_frame};
 use crate::bytes::Reader;
 use crate::{
-    Ask, Digest, EventFrame, FRAME_BYTES_MAX, Flash, Goodbye, Hello, InterestUpdate, Invalid, LinkReport,
+    Ask, CopiedEvent, Digest, EventFrame, FRAME_BYTES_MAX, Flash, Goodbye, Hello, InterestUpdate, Invalid, LinkReport,
     LinkStateFrame, MessageFrame, Nack, OfMap, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk,
     RegistryDigest, Silence, StampedEvent,
 };
@@ -100,4 +100,6 @@ frames! {
     23 LinkReport(LinkReport),
     /// A link that has become better or worse; flooded, since 1.3.
     24 Flash(Flash),
+    /// An event with a deadline in transit, of which copies take other paths, since 1.3.
+    25 CopiedEvent(CopiedEvent<'a>),
 }

@@ -53,7 +53,7 @@ pub use roam::{
 pub use share::{Hand, HandNumbers, Members, MembersAnswer, MembersTaken};
 pub use topology::{Ask, Digest, HostVersion, LinkEnd, LinkStateFrame, PreviousIdentities, PreviousIdentity, Protocol};
 pub use tree::{Dest, Subtree, TreeReader, TreeWriter};
-pub use watch::{Flash, LinkReport, LinkStamp, StampedEvent};
+pub use watch::{CopiedEvent, Flash, LinkReport, LinkStamp, StampedEvent};
 
 /// The major version of the protocol. Brokers of different major versions do not link.
 pub const MAJOR: u8 = 1;

@@ -3,7 +3,7 @@
 
 use whimbrel_event::HostId;
 
-use crate::body::{Body, DEADLINE_EVENT, put_frame};
+use crate::body::{Body, COPIED_EVENT, DEADLINE_EVENT, put_frame};
 use crate::bytes::{Put, Reader};
 use crate::{EventFrame, Invalid, LOSS_MAX};
 
@@ -38,6 +38,43 @@ impl StampedEvent<'_> {
             self.stamp.put(out);
             self.frame.put_header(out);
         });
+    }
+}
+
+/// An event with a deadline in transit of which copies are sent on other paths, all with the same
+/// tick and previous ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopiedEvent<'a> {
+    /// The age of the event, µs, at which the last copy of it, or of an earlier event of its stream,
+    /// should have arrived at each destination of this frame.
+    pub last_us: u32,
+    /// The event.
+    pub stamped: StampedEvent<'a>,
+}
+
+impl CopiedEvent<'_> {
+    /// Appends the frame up to its event, as [`EventFrame::encode_header`] does.
+    ///
+    /// # Panics
+    /// As [`crate::Frame::encode`].
+    pub fn encode_header(&self, event_len: usize, out: &mut Vec<u8>) {
+        put_frame(out, COPIED_EVENT, event_len, |out| {
+            out.put_varint(u64::from(self.last_us));
+            self.stamped.stamp.put(out);
+            self.stamped.frame.put_header(out);
+        });
+    }
+}
+
+impl<'a> Body<'a> for CopiedEvent<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let last_us = input.small("the age of a copy")?;
+        Ok(CopiedEvent { last_us, stamped: StampedEvent::read(input)? })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_varint(u64::from(self.last_us));
+        self.stamped.put(out);
     }
 }
 

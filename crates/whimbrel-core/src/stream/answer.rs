@@ -6,6 +6,7 @@ use core::ops::ControlFlow;
 use whimbrel_event::{EventId, Tick, Time};
 use whimbrel_net::PeerLink;
 use whimbrel_net::forward::Sending;
+use whimbrel_net::route::TopicPaths;
 use whimbrel_wire::{Dest, Nack, Part, Repairers, compact};
 
 use crate::api::Output;
@@ -223,6 +224,8 @@ impl Overlay {
                 retain,
                 repairers: Repairers::NONE,
                 by_datagram: false,
+                paths: TopicPaths::One,
+                last_us: None,
                 event: &found.bytes[begins..ends],
             };
             let sending = Sending { age_us: age_of(now, &sending), ..sending };

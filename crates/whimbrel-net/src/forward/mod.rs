@@ -6,13 +6,14 @@
 //! of another broker that is passed on costs a look at its header and the copy.
 
 mod budget;
+mod copies;
 pub(crate) mod nack;
 mod relay;
 mod silence;
 
 use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{
-    Dest, EventFrame, Part, Repairers, Silence, StampedEvent, Subtree, TreeReader, TreeWriter, compact,
+    CopiedEvent, Dest, EventFrame, Part, Repairers, Silence, StampedEvent, Subtree, TreeReader, TreeWriter, compact,
 };
 
 use crate::due::NetTimers;
@@ -20,16 +21,19 @@ use crate::io::{Hop, LinkOutput};
 use crate::link::peers::Peers;
 use crate::link::queue::{FrameClass, Waiting, WaitingEvent};
 use crate::pace::Routing;
-use crate::route::{Tree, TreeNode};
+use crate::route::{TopicPaths, Tree, TreeNode};
 use crate::stats::NetStats;
 use crate::topology::Topology;
 use crate::traces::{TraceStep, Traces};
 use crate::transit::Transit;
 use crate::{Channel, Net, PeerLink};
 use budget::{Budgets, ways_left};
+use copies::{Copies, Copying};
 use nack::OpenNacks;
 
+pub use copies::PASSED_MAX;
 pub use nack::{HOPS_MAX, MERGE_FOR, OPEN_NACKS_MAX};
+pub(crate) use relay::EventArrival;
 
 /// Bytes of the largest event that a broker of an overlay takes, packed: the size of a frame less
 /// what a frame adds to its event.
@@ -52,6 +56,7 @@ pub(crate) struct FrameBuffers {
     pub(crate) open: OpenNacks,
     pub(crate) transit: Transit,
     pub(crate) traces: Traces,
+    copies: Copies,
     /// The frame that is being encoded.
     pub(crate) frame: Vec<u8>,
     tree: Vec<u8>,
@@ -78,6 +83,10 @@ pub struct Sending<'a> {
     /// It goes as a datagram over links whose other end knows stamps, where it fits one: it is of
     /// best effort, and has a deadline.
     pub by_datagram: bool,
+    /// The paths that it takes from its own broker, if it has a deadline.
+    pub paths: TopicPaths,
+    /// See [`CopiedEvent::last_us`]; `None`: it has no copies.
+    pub last_us: Option<u32>,
     /// In its packed form; at most [`EVENT_BYTES_MAX`].
     pub event: &'a [u8],
 }
@@ -90,9 +99,21 @@ impl Sending<'_> {
 
     /// Its parts, kept while it waits for a driver.
     fn waiting(&self, now: Time, tree: &[u8], default_previous: Tick) -> WaitingEvent {
-        let Sending { id, age_us, deadline_ms, answer, retain, repairers, by_datagram: _, event } = *self;
-        let (tree, event) = (tree.into(), event.into());
-        WaitingEvent { id, age_us, since: now, deadline_ms, answer, retain, repairers, tree, default_previous, event }
+        let Sending { id, age_us, deadline_ms, answer, retain, repairers, last_us, event, .. } = *self;
+        let (since, tree, event) = (now, tree.into(), event.into());
+        WaitingEvent {
+            id,
+            age_us,
+            since,
+            deadline_ms,
+            answer,
+            retain,
+            repairers,
+            last_us,
+            tree,
+            default_previous,
+            event,
+        }
     }
 
     fn of_waiting(now: Time, waiting: &WaitingEvent) -> Sending<'_> {
@@ -104,6 +125,8 @@ impl Sending<'_> {
             retain: waiting.retain,
             repairers: waiting.repairers,
             by_datagram: false,
+            paths: TopicPaths::One,
+            last_us: waiting.last_us,
             event: &waiting.event,
         }
     }
@@ -163,6 +186,9 @@ impl Net {
         out: &mut dyn LinkOutput,
     ) {
         self.routes.update(&self.topology);
+        if sending.paths != TopicPaths::One && sending.deadline_ms.is_some() && self.config.routing != Routing::Direct {
+            return self.dispatch_copies(now, sending, dests, out);
+        }
         let avoided = match sending.deadline_ms {
             Some(_) => Budgets::of(now, self).exceeded(sending, dests.iter().map(|(host, _)| *host)),
             None => Vec::new(),
@@ -178,14 +204,16 @@ impl Net {
         carrier.stats.unreachable += found.unreachable.len() as u64;
         let mut broken = Vec::new();
         for tree in &found.trees {
-            carrier.send_tree(sending, (tree, dests), &avoided, &mut broken, out);
+            let parts = TreeParts { tree, dests, avoided: &avoided, copying: None };
+            carrier.send_tree(sending, parts, &mut broken, out);
         }
         self.traffic.hosts = hosts;
         for (port, below) in broken {
             self.repair(now, sending, port, below, out);
         }
     }
-    /// Passes an event on to one neighbour, along its part of the tree.
+    /// Passes an event on to one neighbour, along its part of the tree. Returns whether it is on its
+    /// path, or waits for the link.
     pub(crate) fn pass_on(
         &mut self,
         now: Time,
@@ -193,15 +221,15 @@ impl Net {
         part: &Subtree<'_>,
         default: Tick,
         out: &mut dyn LinkOutput,
-    ) {
+    ) -> bool {
         let is_rerouted = sending.deadline_ms.is_some() && Budgets::of(now, self).is_exceeded_by(sending, part);
         if let Some(link) = self.peers.behind(part.port()).filter(|_| !is_rerouted) {
             let mut tree = core::mem::take(&mut self.traffic.tree);
             tree.clear();
             part.write_root(&mut tree);
-            self.carrier(now).send_event(link, sending, &tree, default, out);
+            let is_sent = self.carrier(now).send_event(link, sending, &tree, default, out);
             self.traffic.tree = tree;
-            return;
+            return is_sent;
         }
         let mut below = Vec::new();
         part.destinations(|ports, dest| {
@@ -210,6 +238,7 @@ impl Net {
             }
         });
         self.repair(now, sending, part.port(), below, out);
+        false
     }
 
     /// Sends an event that departed over a link, and may be lost there, once more around that link.
@@ -272,7 +301,8 @@ impl Net {
         let sending = Sending { repairers, ..*sending };
         let mut broken = Vec::new();
         for tree in &found.trees {
-            self.carrier(now).send_tree(&sending, (tree, &below), &[], &mut broken, out);
+            let parts = TreeParts { tree, dests: &below, avoided: &[], copying: None };
+            self.carrier(now).send_tree(&sending, parts, &mut broken, out);
         }
         // A second link is down that the topology does not show yet: that part is left to the nack.
         self.stats.repairs_given_up += broken.len() as u64;
@@ -310,6 +340,18 @@ impl Net {
 /// behind it.
 type Broken = Vec<(u16, Vec<(HostId, Dest)>)>;
 
+/// A tree that is to be sent: to each neighbour its part.
+#[derive(Clone, Copy)]
+struct TreeParts<'a> {
+    tree: &'a Tree,
+    /// The destinations, in the order of their numbers in the tree.
+    dests: &'a [(HostId, Dest)],
+    /// Parts behind these ports are left out.
+    avoided: &'a [u16],
+    /// Of copies.
+    copying: Option<Copying<'a>>,
+}
+
 /// The part of the network layer that sends frames.
 pub(crate) struct Carrier<'a> {
     pub(crate) now: Time,
@@ -321,23 +363,17 @@ pub(crate) struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// Sends an event along one tree: to each neighbour its part, except behind the `avoided`
-    /// ports.
+    /// Sends an event along one tree: to each neighbour its part.
     fn send_tree(
         &mut self,
         sending: &Sending<'_>,
-        (tree, dests): (&Tree, &[(HostId, Dest)]),
-        avoided: &[u16],
+        parts: TreeParts<'_>,
         broken: &mut Broken,
         out: &mut dyn LinkOutput,
     ) {
-        let nodes = &tree.nodes;
+        let TreeParts { tree, dests, avoided, copying } = parts;
         let mut bytes = core::mem::take(&mut self.traffic.tree);
-        let mut at = 1;
-        while at < nodes.len() {
-            let end = end_of(nodes, at);
-            let part = &nodes[at..end];
-            at = end;
+        for part in tree.parts() {
             let is_avoided = !avoided.is_empty() && avoided.contains(&part[0].port);
             let Some(link) = self.peers.behind(part[0].port).filter(|_| !is_avoided) else {
                 let below = part.iter().filter_map(|node| node.destination);
@@ -346,15 +382,18 @@ impl Carrier<'_> {
             };
             let dest = |number: u16| dests[usize::from(number)].1;
             let first = part.iter().find_map(|node| node.destination).expect("each part leads somewhere");
-            let default = dest(first).previous;
+            // A part of copies that stands in several places is the same in each.
+            let default = if copying.is_some() { dests[0].1.previous } else { dest(first).previous };
             bytes.clear();
             put_nodes(TreeWriter::new(&mut bytes, sending.id.tick, default), part, dest);
-            self.send_event(link, sending, &bytes, default, out);
+            let last_us = copying.map(|copying| copying.last_us(part)).or(sending.last_us);
+            self.send_event(link, &Sending { last_us, ..*sending }, &bytes, default, out);
         }
         self.traffic.tree = bytes;
     }
 
-    /// Sends an event to one neighbour, with the tree of the destinations beyond it.
+    /// Sends an event to one neighbour, with the tree of the destinations beyond it. Returns whether
+    /// it was sent, or waits for the link.
     pub(crate) fn send_event(
         &mut self,
         link: PeerLink,
@@ -362,7 +401,7 @@ impl Carrier<'_> {
         tree: &[u8],
         default: Tick,
         out: &mut dyn LinkOutput,
-    ) {
+    ) -> bool {
         let class = sending.class();
         let peer = self.peers.get_mut(link).expect("the link is up");
         let fits = sending.by_datagram && tree.len() + sending.event.len() <= DATAGRAM_EVENT_MAX;
@@ -373,16 +412,18 @@ impl Carrier<'_> {
         if !peer.admits(channel, sending.id.pubend) {
             peer.counters.events_held_back += 1;
             self.traffic.traces.record(self.now, sending.id, TraceStep::HeldBack(to));
-            return;
+            return false;
         }
         peer.counters.events_out += 1;
         peer.counters.urgent_out += u64::from(class == FrameClass::Urgent);
         if !is_datagram && !peer.queue.passes(channel, peer.unsent[channel as usize]) {
             let event = Box::new(sending.waiting(self.now, tree, default));
             let ways = ways_left(self.topology, peer, &event);
-            return peer.queue.push_event(class, event, ways);
+            peer.queue.push_event(class, event, ways);
+            return true;
         }
         self.write_event((link, to, channel), sending, tree, default, out);
+        true
     }
 
     /// Gives an event to the driver.
@@ -416,9 +457,13 @@ impl Carrier<'_> {
             let waiting = sending.waiting(self.now, tree, default);
             self.stamp(link, waiting, deadline_ms)
         });
-        match stamp {
-            Some(stamp) => StampedEvent { stamp, frame: header }.encode_header(sending.event.len(), frame),
-            None => header.encode_header(sending.event.len(), frame),
+        let stamped = stamp.map(|stamp| StampedEvent { stamp, frame: header });
+        match (stamped, sending.last_us) {
+            (Some(stamped), Some(last_us)) => {
+                CopiedEvent { last_us, stamped }.encode_header(sending.event.len(), frame);
+            }
+            (Some(stamped), None) => stamped.encode_header(sending.event.len(), frame),
+            (None, _) => header.encode_header(sending.event.len(), frame),
         }
     }
 
@@ -478,15 +523,4 @@ pub(crate) fn put_nodes(mut writer: TreeWriter<'_>, nodes: &[TreeNode], dest: im
         writer.child(node.port, node.destination.map(&dest), usize::from(node.children));
     }
     writer.finish();
-}
-
-/// The index behind the last node of the part of a tree that begins at `at`, in pre-order.
-fn end_of(nodes: &[TreeNode], at: usize) -> usize {
-    let mut left = 1_usize;
-    let mut end = at;
-    while left > 0 {
-        left = left - 1 + usize::from(nodes[end].children);
-        end += 1;
-    }
-    end
 }

@@ -9,13 +9,14 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, Tick, Time};
-use whimbrel_wire::{Dest, Frame, Nack, Repairers, StampedEvent};
+use whimbrel_wire::{CopiedEvent, Dest, Frame, Nack, Repairers, StampedEvent};
 
 use super::Sending;
 use crate::event::NetEvent;
 use crate::interest::own::tag_of;
 use crate::io::{Io, LinkOutput};
 use crate::link::queue::FrameClass;
+use crate::route::TopicPaths;
 use crate::{Channel, Net, PeerLink};
 
 /// Most links that a nack, a message or a list of ended hosts goes over: brokers that disagree
@@ -141,7 +142,9 @@ impl Net {
     /// Returns the previous tick.
     fn answer_one(&mut self, now: Time, id: EventId, to: HostId, out: &mut dyn LinkOutput) -> Option<Tick> {
         let bytes: Box<[u8]> = self.traffic.transit.find(id)?.into();
-        let (Frame::Event(frame) | Frame::DeadlineEvent(StampedEvent { frame, .. })) = Frame::decode(&bytes).ok()?
+        let (Frame::Event(frame)
+        | Frame::DeadlineEvent(StampedEvent { frame, .. })
+        | Frame::CopiedEvent(CopiedEvent { stamped: StampedEvent { frame, .. }, .. })) = Frame::decode(&bytes).ok()?
         else {
             return None;
         };
@@ -164,6 +167,8 @@ impl Net {
             retain: frame.retain,
             repairers: Repairers::NONE,
             by_datagram: false,
+            paths: TopicPaths::One,
+            last_us: None,
             event: frame.event,
         };
         self.send_again(now, &sending, to, dest, out);

@@ -4,13 +4,37 @@
 use core::time::Duration;
 
 use whimbrel_event::{Reliability, Time};
-use whimbrel_wire::{EventFrame, LinkStamp, Silence, Subtree, TreeReader};
+use whimbrel_wire::{EventFrame, LinkStamp, Silence, StampedEvent, Subtree, TreeReader};
 
 use super::{Sending, tell_hop};
 use crate::event::NetEvent;
 use crate::io::{Hop, Io, LinkOutput};
+use crate::route::TopicPaths;
 use crate::traces::TraceStep;
 use crate::{Channel, Net, PeerLink};
+
+/// An event as it has come over a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventArrival<'w> {
+    frame: EventFrame<'w>,
+    stamp: Option<LinkStamp>,
+    /// See [`whimbrel_wire::CopiedEvent::last_us`].
+    last_us: Option<u32>,
+}
+
+impl<'w> EventArrival<'w> {
+    pub(crate) fn plain(frame: EventFrame<'w>) -> EventArrival<'w> {
+        EventArrival { frame, stamp: None, last_us: None }
+    }
+
+    pub(crate) fn stamped(stamped: StampedEvent<'w>) -> EventArrival<'w> {
+        EventArrival { frame: stamped.frame, stamp: Some(stamped.stamp), last_us: None }
+    }
+
+    pub(crate) fn copied(stamped: StampedEvent<'w>, last_us: u32) -> EventArrival<'w> {
+        EventArrival { last_us: Some(last_us), ..EventArrival::stamped(stamped) }
+    }
+}
 
 impl Net {
     /// Handles an event: for this broker, for others behind it, or both.
@@ -19,10 +43,10 @@ impl Net {
         io: &mut Io<'_>,
         link: PeerLink,
         channel: Channel,
-        frame: EventFrame<'w>,
-        stamp: Option<LinkStamp>,
+        arrival: EventArrival<'w>,
         bytes: &[u8],
     ) -> Option<NetEvent<'w>> {
+        let EventArrival { frame, stamp, last_us } = arrival;
         let now = io.now;
         let id = frame.id();
         let measured_us = stamp.map(|stamp| self.carrier(now).record_arrival(link, stamp));
@@ -44,17 +68,29 @@ impl Net {
             retain: frame.retain,
             repairers: frame.repairers,
             by_datagram: channel == Channel::Datagram,
+            paths: TopicPaths::One,
+            last_us,
             event: frame.event,
         };
         tell_hop(&sending, Hop::Came { from, is_answer: frame.answer }, io.out);
+        // A copy whose path was changed, or an answer, may follow one that is lost.
+        let is_copy = last_us.is_some() && !frame.answer && frame.repairers.as_slice().is_empty();
+        let is_known = is_copy && self.traffic.copies.knows(id);
         let mut is_relayed = false;
         for part in tree.children() {
             is_relayed = true;
-            self.pass_on(now, &sending, &part, frame.default_previous, io.out);
+            if is_known && fault!(self, KnownCopyEnds) {
+                continue;
+            }
+            if !is_copy {
+                self.pass_on(now, &sending, &part, frame.default_previous, io.out);
+            } else {
+                self.pass_copy_on(now, &sending, &part, frame.default_previous, io.out);
+            }
         }
         if is_relayed {
             self.stats.events_relayed += 1;
-            if id.pubend.reliability() == Reliability::Reliable {
+            if id.pubend.reliability() == Reliability::Reliable && !is_known {
                 self.traffic.transit.keep(id, bytes);
             }
         }
@@ -62,7 +98,7 @@ impl Net {
             self.answer_merged(now, &sending, frame.default_previous, io.out);
         }
         let own = tree.own()?;
-        Some(NetEvent::Event { frame, own, age_us })
+        Some(NetEvent::Event { frame, own, age_us, last_us })
     }
 
     /// Handles silence: for this broker, for others behind it, or both.

@@ -61,7 +61,7 @@ impl Net {
         let (mut cutter, mut chunk) = (Cutter::new(), bytes);
         let Some(body) = cutter.next(&mut chunk)? else { return Err(Invalid::Truncated) };
         let frame = Frame::decode(body)?;
-        if matches!(frame, Frame::DeadlineEvent(_)) && chunk.is_empty() {
+        if matches!(frame, Frame::DeadlineEvent(_) | Frame::CopiedEvent(_)) && chunk.is_empty() {
             return Ok(DatagramContent::Event);
         }
         if let Some(peer) = self.peers.get_mut(link) {

@@ -91,6 +91,8 @@ pub(crate) struct WaitingEvent {
     pub(crate) answer: bool,
     pub(crate) retain: bool,
     pub(crate) repairers: Repairers,
+    /// See [`whimbrel_wire::CopiedEvent::last_us`].
+    pub(crate) last_us: Option<u32>,
     pub(crate) tree: Box<[u8]>,
     pub(crate) default_previous: Tick,
     pub(crate) event: Box<[u8]>,
@@ -404,6 +406,7 @@ mod tests {
             answer: false,
             retain: false,
             repairers: Repairers::NONE,
+            last_us: None,
             tree: [1, 2].into(),
             default_previous: Tick(0),
             event: [9].into(),

@@ -252,6 +252,7 @@ mod tests {
             answer: false,
             retain: false,
             repairers: Repairers::NONE,
+            last_us: None,
             tree: [0].into(),
             default_previous: Tick(0),
             event: [0].into(),

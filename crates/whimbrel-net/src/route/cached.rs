@@ -4,24 +4,36 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::OccupiedEntry;
 use whimbrel_event::{HostId, Seeded};
 
-use super::trees::Trees;
-
 /// Most sets of destinations whose trees are cached.
 pub const TREES_MAX: usize = 4_096;
 
 /// Destinations and nodes of all cached trees together, each 8 bytes; a single set may have more.
 pub const TREES_SIZE_MAX: usize = 1 << 21;
 
+/// What is cached for a set.
+pub(super) trait CachedPlan {
+    /// Its destinations that are not reached, and its nodes; or what takes as much memory.
+    fn size(&self) -> usize;
+}
+
+/// A set of destinations, and the deadline of the paths to them, microseconds.
+pub(super) type PlanKey<'a> = (&'a [HostId], u64);
+
 #[derive(Debug)]
-struct CachedTree {
+struct CachedTree<P> {
     set: Box<[HostId]>,
-    trees: Trees,
+    deadline_us: u64,
+    trees: P,
     epoch: u64,
     /// Asked for since the hand passed it.
     is_used: bool,
 }
 
-impl CachedTree {
+impl<P: CachedPlan> CachedTree<P> {
+    fn key(&self) -> PlanKey<'_> {
+        (&self.set, self.deadline_us)
+    }
+
     fn size(&self) -> usize {
         self.set.len() + self.trees.size()
     }
@@ -30,8 +42,8 @@ impl CachedTree {
 /// Trees by their sets. When the cache is full, sets that were not asked for recently are evicted
 /// first (second chance: Corbató, "A Paging Experiment with the Multics System", 1968).
 #[derive(Debug)]
-pub(super) struct Cached {
-    known: Vec<CachedTree>,
+pub(super) struct Cached<P> {
+    known: Vec<CachedTree<P>>,
     /// Places in `known`, by set.
     by_set: HashTable<u32>,
     hasher: Seeded,
@@ -40,8 +52,8 @@ pub(super) struct Cached {
     size: usize,
 }
 
-impl Cached {
-    pub(super) fn new(seed: u64) -> Cached {
+impl<P: CachedPlan> Cached<P> {
+    pub(super) fn new(seed: u64) -> Cached<P> {
         Cached { known: Vec::new(), by_set: HashTable::new(), hasher: Seeded::new(seed), hand: 0, size: 0 }
     }
 
@@ -50,24 +62,32 @@ impl Cached {
         self.size
     }
 
-    /// The cached trees of a set, if they are of this epoch; otherwise those that `make` returns.
-    pub(super) fn get(&mut self, set: &[HostId], epoch: u64, make: impl FnOnce() -> Trees) -> &Trees {
-        let hash = self.hasher.hash_one(set);
-        let at = self.by_set.find(hash, |&at| *self.known[at as usize].set == *set).map(|&at| at as usize);
+    /// The cached trees of a set, if they are of this epoch and `is_good`; otherwise those that
+    /// `make` returns.
+    pub(super) fn get(
+        &mut self,
+        key: PlanKey<'_>,
+        epoch: u64,
+        is_good: impl FnOnce(&mut P) -> bool,
+        make: impl FnOnce() -> P,
+    ) -> &P {
+        let hash = self.hasher.hash_one(key);
+        let at = self.by_set.find(hash, |&at| self.known[at as usize].key() == key).map(|&at| at as usize);
         if let Some(at) = at {
-            if self.known[at].epoch == epoch {
+            if self.known[at].epoch == epoch && is_good(&mut self.known[at].trees) {
                 self.known[at].is_used = true;
                 return &self.known[at].trees;
             }
             self.remove(at);
         }
-        let fresh = CachedTree { set: set.into(), trees: make(), epoch, is_used: false };
+        let (set, deadline_us) = key;
+        let fresh = CachedTree { set: set.into(), deadline_us, trees: make(), epoch, is_used: false };
         self.make_room(fresh.size(), epoch);
         self.size += fresh.size();
         let at = self.known.len();
         self.known.push(fresh);
         let Cached { known, by_set, hasher, .. } = self;
-        by_set.insert_unique(hash, at as u32, |&at| hasher.hash_one(&*known[at as usize].set));
+        by_set.insert_unique(hash, at as u32, |&at| hasher.hash_one(known[at as usize].key()));
         &self.known[at].trees
     }
 
@@ -97,7 +117,7 @@ impl Cached {
     }
 
     fn find(&mut self, at: usize) -> OccupiedEntry<'_, u32> {
-        let hash = self.hasher.hash_one(&*self.known[at].set);
+        let hash = self.hasher.hash_one(self.known[at].key());
         self.by_set.find_entry(hash, |&other| other as usize == at).expect("what is remembered is found by its set")
     }
 }
@@ -105,6 +125,7 @@ impl Cached {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::Trees;
 
     fn set(number: usize) -> [HostId; 1] {
         [HostId::new((number as u64) << 4)]
@@ -115,12 +136,17 @@ mod tests {
         Trees { trees: Vec::new(), unreachable: vec![first; size] }
     }
 
-    fn is_known(cached: &mut Cached, number: usize, epoch: u64) -> bool {
+    fn is_known(cached: &mut Cached<Trees>, number: usize, epoch: u64) -> bool {
         let mut is_known = true;
-        cached.get(&set(number), epoch, || {
-            is_known = false;
-            trees(0, 1)
-        });
+        cached.get(
+            (&set(number), 0),
+            epoch,
+            |_| true,
+            || {
+                is_known = false;
+                trees(0, 1)
+            },
+        );
         is_known
     }
 
@@ -138,9 +164,9 @@ mod tests {
     #[test]
     fn another_epoch_makes_the_tree_anew() {
         let mut cached = Cached::new(1);
-        assert_eq!(*cached.get(&set(1), 1, || trees(1, 1)), trees(1, 1));
-        assert_eq!(*cached.get(&set(1), 1, || trees(2, 1)), trees(1, 1));
-        assert_eq!(*cached.get(&set(1), 2, || trees(3, 1)), trees(3, 1));
+        assert_eq!(*cached.get((&set(1), 0), 1, |_| true, || trees(1, 1)), trees(1, 1));
+        assert_eq!(*cached.get((&set(1), 0), 1, |_| true, || trees(2, 1)), trees(1, 1));
+        assert_eq!(*cached.get((&set(1), 0), 2, |_| true, || trees(3, 1)), trees(3, 1));
         assert_eq!((cached.known.len(), cached.size), (1, 2));
     }
 
@@ -159,14 +185,14 @@ mod tests {
     fn all_together_have_a_bound_and_a_single_one_may_pass_it() {
         let mut cached = Cached::new(1);
         for number in 0..100 {
-            cached.get(&set(number), 1, || trees(0, TREES_SIZE_MAX / 10));
+            cached.get((&set(number), 0), 1, |_| true, || trees(0, TREES_SIZE_MAX / 10));
             let size: usize = cached.known.iter().map(CachedTree::size).sum();
             assert!(size <= TREES_SIZE_MAX && size == cached.size);
         }
         assert_eq!(cached.known.len(), 9);
-        cached.get(&set(100), 1, || trees(0, 2 * TREES_SIZE_MAX));
+        cached.get((&set(100), 0), 1, |_| true, || trees(0, 2 * TREES_SIZE_MAX));
         assert_eq!(cached.known.len(), 1);
-        cached.get(&set(101), 1, || trees(0, 1));
+        cached.get((&set(101), 0), 1, |_| true, || trees(0, 1));
         assert_eq!((cached.known.len(), cached.size), (1, 2));
     }
 }

@@ -4,6 +4,7 @@
 //! from the own broker only and need not agree with those of other brokers.
 
 mod cached;
+mod copies;
 pub(crate) mod cost;
 mod disjoint;
 mod graph;
@@ -17,10 +18,12 @@ use std::collections::BTreeSet;
 use whimbrel_event::HostId;
 
 use cached::Cached;
+use copies::OwnPairs;
 use graph::Graph;
 use paths::{Paths, Wanted};
 
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
+pub use copies::{CopyTrees, TopicPaths};
 pub use cost::{DARK_COST_US, HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
 pub use trees::{TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, TreeNode, Trees};
 
@@ -61,7 +64,11 @@ pub struct Routes {
     shared: Option<Paths>,
     /// Grows when the paths have changed.
     epoch: u64,
-    trees: Cached,
+    trees: Cached<Trees>,
+    /// Trees in which destinations stand twice.
+    copies: Cached<CopyTrees>,
+    /// The pairs of paths in the graph of this version, once they are asked for.
+    pairs: Option<(u64, OwnPairs)>,
     detours: Vec<Detour>,
     /// The place of the detour that is replaced next.
     oldest: usize,
@@ -155,7 +162,7 @@ impl Routes {
         assert!(threshold_percent < 100, "a present path costs something");
         let (graph, paths) = (Graph::default(), Paths::default());
         // The sets are of hosts, whose ids are random: an attacker does not choose them.
-        let trees = Cached::new(own.as_u64());
+        let (trees, copies) = (Cached::new(own.as_u64()), Cached::new(own.as_u64()));
         Routes {
             own,
             version: None,
@@ -170,6 +177,8 @@ impl Routes {
             shared: None,
             epoch: 0,
             trees,
+            copies,
+            pairs: None,
             detours: Vec::new(),
             oldest: 0,
         }
@@ -251,7 +260,7 @@ impl Routes {
     pub fn size(&self) -> (usize, usize) {
         let (hosts, links) = self.graph.size();
         let spots = hosts * (1 + usize::from(self.shared.is_some()) + self.detours.len());
-        let trees = self.trees.size();
+        let trees = self.trees.size() + self.copies.size();
         let bytes = hosts * size_of::<HostId>() + links * 16 + spots * size_of::<paths::PathStep>() + trees * 8;
         (hosts + links + spots + trees, bytes)
     }
@@ -297,7 +306,29 @@ impl Routes {
     /// When the set is not sorted, or has a host twice.
     pub fn trees(&mut self, set: &[HostId]) -> &Trees {
         let ways = Ways { own: self.own, graph: &self.graph, paths: &self.paths };
-        self.trees.get(set, self.epoch, || trees::merge(&ways, set))
+        self.trees.get((set, 0), self.epoch, |_| true, || trees::merge(&ways, set))
+    }
+
+    /// The trees in which each broker of a set stands twice, as far as there are two paths to it,
+    /// for events that should be there within `deadline_us`. They stay until a path of
+    /// [`Routes::trees`] changes, or one of their links is gone or costs more than a threshold
+    /// allows.
+    ///
+    /// # Panics
+    /// When the set is not sorted, or has a host twice.
+    pub fn copies(&mut self, set: &[HostId], deadline_us: u64) -> &CopyTrees {
+        assert!(set.is_sorted_by(|one, other| one < other), "sets are sorted and without repetition");
+        let Routes { own, version, graph, pairs, copies, threshold_percent, epoch, .. } = self;
+        let deadline_us = copies::rounded_us(deadline_us);
+        let is_good = |known: &mut CopyTrees| known.are_good(graph, *version, *threshold_percent);
+        copies.get((set, deadline_us), *epoch, is_good, || {
+            let of_version = version.unwrap_or(0);
+            if pairs.as_ref().is_none_or(|(known, _)| *known != of_version) {
+                *pairs = OwnPairs::new(graph, *own).map(|pairs| (of_version, pairs));
+            }
+            let pairs = pairs.as_ref().map(|(_, pairs)| pairs);
+            pairs.map_or_else(CopyTrees::default, |pairs| pairs.trees(graph, *version, set, deadline_us))
+        })
     }
 
     /// The shortest paths that visit none of the `avoided` brokers, and do not begin with a link to

@@ -6,6 +6,7 @@ use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 
 use super::Ways;
+use super::cached::CachedPlan;
 use super::graph::Graph;
 
 /// Most nodes of one tree, its root included; a set that needs more gets several trees.
@@ -36,6 +37,34 @@ pub struct Tree {
     pub protocol: Protocol,
 }
 
+impl Tree {
+    /// The parts of the tree for each neighbour of its root: each begins with the neighbour's node.
+    pub fn parts(&self) -> impl Iterator<Item = &[TreeNode]> {
+        let mut rest = &self.nodes[1..];
+        core::iter::from_fn(move || {
+            let (part, behind) = rest.split_at(end_of_part(rest)?);
+            rest = behind;
+            Some(part)
+        })
+    }
+
+    /// The indices of destinations in the parts behind other ports than these.
+    pub(crate) fn destinations_but(&self, ports: &[u16]) -> impl Iterator<Item = u16> {
+        let parts = self.parts().filter(|part| !ports.contains(&part[0].port));
+        parts.flatten().filter_map(|node| node.destination)
+    }
+}
+
+/// The number of nodes of the part that begins here, in pre-order; `None`: there is none.
+fn end_of_part(nodes: &[TreeNode]) -> Option<usize> {
+    let mut left = 1_usize;
+    let ends = nodes.iter().position(|node| {
+        left = left - 1 + usize::from(node.children);
+        left == 0
+    });
+    ends.map(|last| last + 1)
+}
+
 /// The trees of paths to a set of brokers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Trees {
@@ -46,9 +75,8 @@ pub struct Trees {
     pub unreachable: Vec<u16>,
 }
 
-impl Trees {
-    /// The number of nodes of all trees and of unreachable destinations.
-    pub(super) fn size(&self) -> usize {
+impl CachedPlan for Trees {
+    fn size(&self) -> usize {
         self.trees.iter().map(|tree| tree.nodes.len()).sum::<usize>() + self.unreachable.len()
     }
 }

@@ -156,7 +156,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
     let bytes = c.bytes();
-    let frame = match c.below(23) {
+    let frame = match c.below(24) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -193,7 +193,7 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
         17 => Frame::MapDigest(of_map(c, |c| RegistryDigest { ranges: c.list(|c| (u16::from(c.byte()), c.u64())) })),
         18 => Frame::MapAsk(of_map(c, |c| RegistryAsk { ranges: c.list(|c| u16::from(c.byte())) })),
         19 => {
-            let stamp = LinkStamp { sequence: c.u32() as u16, departed_us: c.u32(), deadline_ms: c.u32().max(1) };
+            let stamp = link_stamp(c);
             Frame::DeadlineEvent(StampedEvent { stamp, frame: event_frame(c, &mut trees, &mut events) })
         }
         20 => {
@@ -201,9 +201,18 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             Frame::LinkReport(LinkReport { number, highest, excess_us: c.u32(), missing: c.u64() & !1 })
         }
         21 => Frame::Flash(flash(c)),
-        _ => Frame::Unknown(25 + c.byte() % 103),
+        22 => {
+            let (last_us, stamp) = (c.u32(), link_stamp(c));
+            let stamped = StampedEvent { stamp, frame: event_frame(c, &mut trees, &mut events) };
+            Frame::CopiedEvent(CopiedEvent { last_us, stamped })
+        }
+        _ => Frame::Unknown(26 + c.byte() % 102),
     };
     check(&frame)
+}
+
+fn link_stamp(c: &mut Choices<'_>) -> LinkStamp {
+    LinkStamp { sequence: c.u32() as u16, departed_us: c.u32(), deadline_ms: c.u32().max(1) }
 }
 
 fn flash(c: &mut Choices<'_>) -> Flash {

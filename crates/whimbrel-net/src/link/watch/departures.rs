@@ -455,6 +455,7 @@ mod tests {
             answer: false,
             retain: false,
             repairers: Repairers::NONE,
+            last_us: None,
             tree: [0x80, 0, 0].into(),
             default_previous: Tick(0),
             event: [7; 100].into(),

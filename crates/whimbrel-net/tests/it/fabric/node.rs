@@ -264,7 +264,7 @@ impl Node {
             }
             NetEvent::Expired(hosts) => self.forget(&hosts),
             NetEvent::Refreshed => self.told.refreshed += 1,
-            NetEvent::Event { frame, own, age_us } => self.take_event(now, &frame, own, age_us),
+            NetEvent::Event { frame, own, age_us, .. } => self.take_event(now, &frame, own, age_us),
             NetEvent::Silence(silence) => self.take_silence(&silence),
             NetEvent::Nack { link, nack } => {
                 let nack: Nack = nack;

@@ -231,7 +231,18 @@ fn target(host: HostId, of: &Destination) -> SilenceTarget {
 
 fn sending(id: EventId, age_us: u64, event: &[u8]) -> Sending<'_> {
     let (answer, retain, by_datagram, repairers) = (false, false, false, Repairers::NONE);
-    Sending { id, age_us, deadline_ms: None, answer, retain, repairers, by_datagram, event }
+    Sending {
+        id,
+        age_us,
+        deadline_ms: None,
+        answer,
+        retain,
+        repairers,
+        by_datagram,
+        paths: TopicPaths::One,
+        last_us: None,
+        event,
+    }
 }
 
 fn packed(id: EventId, accepted: Time, topic: &str, payload: &[u8]) -> Vec<u8> {
