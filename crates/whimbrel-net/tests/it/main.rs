@@ -1,6 +1,7 @@
 //! The parts of the network layer, each for itself; and the whole of it, without any broker.
 
 mod carrying;
+mod copies;
 mod estimate;
 mod fabric;
 #[cfg(feature = "mutants")]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_net::interest::own::{AddedInterest, InterestChange};
+use whimbrel_net::route::TopicPaths;
 use whimbrel_net::rpc::MessageContent;
 use whimbrel_net::traces::TraceStep;
 use whimbrel_net::{Config, Identity, Io, Net, NetEvent, NetStep, Pace, PeerInput, Routing, Work};
@@ -64,6 +65,8 @@ pub struct Setup {
     pub pace: Pace,
     /// See [`Config::release_mark`].
     pub release_mark: usize,
+    /// The paths that its events with a deadline take.
+    pub paths: TopicPaths,
     /// By how much its clock is faster than the fabric's time, parts per million.
     pub clock_ppm: i64,
     /// A change of the network layer when it is made, such as a fault.
@@ -84,6 +87,7 @@ impl Setup {
             routing: Routing::default(),
             pace: Pace::DEFAULT,
             release_mark: usize::MAX,
+            paths: TopicPaths::One,
             clock_ppm: 0,
             change: |_| {},
         }
@@ -200,7 +204,7 @@ impl Node {
             passes_messages: true,
             filters: BTreeMap::new(),
             next_key: 0,
-            sender: Sender::new(birth),
+            sender: Sender::new(birth, setup.paths),
             receptions: BTreeMap::new(),
             round_at: now + ROUND_EVERY,
         }

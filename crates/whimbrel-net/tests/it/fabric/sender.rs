@@ -9,6 +9,7 @@ use whimbrel_event::{
 };
 use whimbrel_net::forward::{Sending, SilenceTarget};
 use whimbrel_net::interest::own::tag_of;
+use whimbrel_net::route::TopicPaths;
 use whimbrel_net::{LinkOutput, Net, PeerLink};
 use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{Dest, Nack, Part, Repairers, compact};
@@ -75,6 +76,8 @@ impl Destination {
 pub struct Sender {
     /// Per own stream, the tick up to which it has passed.
     passed: [Tick; OWN],
+    /// The paths of events with a deadline.
+    paths: TopicPaths,
     /// The tick behind which events are kept.
     kept_from: Tick,
     kept: BTreeMap<EventId, Kept>,
@@ -83,8 +86,9 @@ pub struct Sender {
 
 impl Sender {
     /// Streams that begin behind a tick.
-    pub fn new(birth: Tick) -> Sender {
-        Sender { passed: [birth; OWN], kept_from: birth, kept: BTreeMap::new(), destinations: BTreeMap::new() }
+    pub fn new(birth: Tick, paths: TopicPaths) -> Sender {
+        let (kept, destinations) = (BTreeMap::new(), BTreeMap::new());
+        Sender { passed: [birth; OWN], paths, kept_from: birth, kept, destinations }
     }
 
     /// Publishes an event in an own stream.
@@ -106,7 +110,7 @@ impl Sender {
             destination.gets_best_effort |= reliability == Reliability::BestEffort;
             dests.push((*host, Dest { tag: tag_of(*host, destination.version), previous }));
         }
-        net.send_own(now, &Sending { deadline_ms, ..sending(id, 0, &event) }, &dests, out);
+        net.send_own(now, &Sending { deadline_ms, paths: self.paths, ..sending(id, 0, &event) }, &dests, out);
         if reliability == Reliability::Reliable {
             self.kept.insert(id, Kept { accepted: now, topic: topic.into(), event });
         }
