@@ -177,6 +177,10 @@ pub enum Mutant {
     ChainBelieved,
     /// Holes in other brokers' streams are not asked for.
     SkipNack,
+    /// Holes are asked for while copies of their events are on their way.
+    NoCopyGrace,
+    /// Silence of a stream is told while copies of its events are on their way.
+    SilenceBeforeCopies,
     /// Silence counts under old versions of the interest, too.
     OldVersionBelieved,
     /// The first silence of a broker counts also for events before the version it is told under.

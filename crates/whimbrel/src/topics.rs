@@ -86,6 +86,9 @@ struct Make {
     /// How best-effort events go over links: stream or datagram
     #[arg(long, value_name = "WHICH")]
     transport: Option<String>,
+    /// Over how many paths each event goes to another broker: 1 or 2, with a deadline
+    #[arg(long, value_name = "NUMBER")]
+    paths: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -104,6 +107,7 @@ impl Make {
             ("importance", &self.importance),
             ("expiry", &self.expiry),
             ("transport", &self.transport),
+            ("paths", &self.paths),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         let query: Vec<String> = given.map(|(key, value)| format!("{key}={}", percent::encode(value))).collect();
@@ -167,6 +171,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
         "TOPICS",
         "FROM",
         "DEADLINE>",
+        "PATHS>",
         "IN TIME>",
         "LATE",
         "LOGGED",
@@ -184,6 +189,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
             name(&profile.filter).into(),
             from.into(),
             text(profile.deadline_ms.map(|millis| format!("{millis} ms"))),
+            text((profile.paths > 1).then(|| profile.paths.to_string())),
             in_time(profile),
             late(profile),
             profile.persistence.clone().into(),
@@ -227,6 +233,7 @@ mod tests {
             expiry_ms: None,
             period_ms: None,
             transport: "stream".into(),
+            paths: 1,
             deliveries: None,
         }
     }

@@ -16,6 +16,7 @@ use super::{Brokers, Due, Overlay, OverlayConfig};
 use crate::api::{HangUp, Output, PeerInput};
 use crate::broker::Broker;
 use crate::retained::Bounds;
+use crate::stream::RemoteArrival;
 use crate::stream::{OwnEvents, Sources, Streams};
 
 /// Most deadlines that are met before other inputs have their turn.
@@ -178,8 +179,10 @@ impl Broker {
                 self.expire_holds_given(now);
                 self.end_retired(now, out);
             }
-            NetEvent::Event { frame, own, age_us } => {
-                self.on_remote_event(now, (&frame, own), Duration::from_micros(age_us), out);
+            NetEvent::Event { frame, own, age_us, last_us } => {
+                let age = Duration::from_micros(age_us);
+                let last = last_us.map(|last_us| Duration::from_micros(last_us.into()));
+                self.on_remote_event(now, &RemoteArrival { frame, own, age, last }, out);
             }
             NetEvent::Silence(silence) => self.on_silence(now, &silence, out),
             NetEvent::Nack { link, nack } => {
@@ -218,6 +221,7 @@ impl Broker {
             match due {
                 Due::Quiet(number) => self.overlay.tell_quiet(now, number, &mut self.streams, out),
                 Due::Repair(pubend) => self.overlay.request_holes(now, pubend, &mut self.streams, out),
+                Due::HeldBack(pubend) => self.release_held(now, pubend, out),
                 Due::Predecessor(_) => self.check_stalled(now, out),
                 Due::Read(pubend) => self.read_remote(now, pubend, out),
                 Due::Unblock => self.unblock_due(now),

@@ -39,6 +39,8 @@ pub(crate) enum Due {
     Settle,
     /// The set of brokers has not changed for a while.
     Still,
+    /// Best-effort events have waited for the copy of an earlier one.
+    HeldBack(PubendId),
 }
 
 impl Due {
@@ -60,6 +62,7 @@ impl Due {
             Due::Copy => 17,
             Due::Settle => 18,
             Due::Still => 19,
+            Due::HeldBack(_) => 24,
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct OverlayStats {
     pub events_unwanted: u64,
     /// Received events that were known already.
     pub events_repeated: u64,
+    /// Received events of best effort that waited behind a hole for copies of earlier ones.
+    pub events_held_back: u64,
     /// Events whose previous tick was ignored, as it was told under a version no longer in force.
     pub silence_disbelieved: u64,
     /// Nacks that this broker sent.

@@ -7,6 +7,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use whimbrel_event::{IMPORTANCE_MAX, PubendId, Reliability, Tick, Time};
+use whimbrel_net::route::TopicPaths;
 use whimbrel_selector::TopicFilter;
 
 use super::wire::{ByteReader, MapValue, put_bytes, put_varint};
@@ -22,9 +23,12 @@ const IMPORTANCE: u8 = 7;
 const EXPIRY_MS: u8 = 8;
 const PERIOD_MS: u8 = 9;
 const TRANSPORT: u8 = 10;
+const PATHS: u8 = 11;
 
 const PERSISTENCES: [Persistence; 3] = [Persistence::Auto, Persistence::Persistent, Persistence::Volatile];
 const TRANSPORTS: [TopicTransport; 2] = [TopicTransport::Stream, TopicTransport::Datagram];
+/// At the number of paths less one.
+const PATH_COUNTS: [TopicPaths; 2] = [TopicPaths::One, TopicPaths::Two];
 const RELIABILITIES: [Reliability; 2] = [Reliability::BestEffort, Reliability::Reliable];
 
 fn millis(duration: Duration) -> u64 {
@@ -33,7 +37,7 @@ fn millis(duration: Duration) -> u64 {
 
 /// Appends a profile, without its filter.
 pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
-    let Profile { filter: _, persistence, reliability, deadline, period, rate, importance, expiry, transport } =
+    let Profile { persistence, reliability, deadline, period, rate, importance, expiry, transport, paths, filter: _ } =
         profile;
     let mut put = |tag: u8, number: Option<u64>| {
         if let Some(number) = number {
@@ -59,6 +63,7 @@ pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
     put(EXPIRY_MS, expiry.map(millis));
     put(PERIOD_MS, period.map(millis));
     put(TRANSPORT, (*transport == TopicTransport::Datagram).then_some(1));
+    put(PATHS, (*paths == TopicPaths::Two).then_some(2));
 }
 
 /// Reads the profile of a filter; `None` if it is not valid.
@@ -69,7 +74,7 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
     let mut rest = ByteReader(bytes);
     while !rest.0.is_empty() {
         let (tag, mut field) = (rest.u8()?, ByteReader(rest.bytes()?));
-        if tag > TRANSPORT {
+        if tag > PATHS {
             continue;
         }
         let number = field.varint()?;
@@ -91,6 +96,7 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
             EXPIRY_MS => profile.expiry = Some(of(number)?),
             PERIOD_MS => profile.period = Some(of(number)?),
             TRANSPORT => profile.transport = *TRANSPORTS.get(usize::try_from(number).ok()?)?,
+            PATHS => profile.paths = *PATH_COUNTS.get(usize::try_from(number.checked_sub(1)?).ok()?)?,
             _ => return None,
         }
     }
@@ -135,7 +141,7 @@ mod tests {
             rank: u32, persistence in 0_usize..3, reliability in proptest::option::of(0_usize..2),
             deadline in proptest::option::of(1_u64..=3_600_000), rate in proptest::option::of((any::<bool>(), 1_u32..)),
             importance in proptest::option::of(1_u8..=10), expiry in proptest::option::of(1_u64..1 << 40),
-            period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2,
+            period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2, paths in 0_usize..2,
         ) -> RankedProfile {
             let rate = rate.map(|(of_events, count)| {
                 let count = NonZeroU32::new(count).expect("not zero");
@@ -146,6 +152,7 @@ mod tests {
                 reliability: reliability.map(|known| RELIABILITIES[known]),
                 deadline: deadline.map(Duration::from_millis), rate, importance, expiry: expiry.map(Duration::from_millis),
                 period: period.map(Duration::from_millis), transport: TRANSPORTS[transport],
+                paths: PATH_COUNTS[paths],
             } }
         }
     }
@@ -186,6 +193,8 @@ mod tests {
             (IMPORTANCE, 11),
             (PERIOD_MS, 0),
             (TRANSPORT, 2),
+            (PATHS, 0),
+            (PATHS, 3),
         ] {
             assert_eq!(field(tag, number), None, "{tag}");
         }

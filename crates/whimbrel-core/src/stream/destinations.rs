@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use whimbrel_event::{AcceptedEvent, EventId, HostId, Packed, Reliability, StreamClass, Tick, Time};
 use whimbrel_net::forward::{Sending, SilenceTarget};
 use whimbrel_net::interest::others::InterestValue;
+use whimbrel_net::route::TopicPaths;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 use whimbrel_wire::{Dest, Repairers, compact};
 
@@ -216,6 +217,7 @@ impl Overlay {
         now: Time,
         event: &AcceptedEvent<'_>,
         retain: bool,
+        paths: TopicPaths,
         wanted: &mut Vec<u32>,
         out: &mut dyn Output,
     ) {
@@ -235,7 +237,9 @@ impl Overlay {
             let deadline_ms = event.event.deadline_ms.filter(|_| is_watched);
             let by_datagram = deadline_ms.is_some() && StreamKind::goes_by_datagrams(event.id.pubend);
             let (id, event) = (event.id, &*bytes);
-            let sending = Sending { id, age_us, deadline_ms, answer: false, retain, repairers, by_datagram, event };
+            let (answer, last_us) = (false, None);
+            let sending =
+                Sending { id, age_us, deadline_ms, answer, retain, repairers, by_datagram, paths, last_us, event };
             self.net.send_own(now, &sending, &dests, out);
             self.destinations.event = bytes;
             if fault!(self, PreviousNotMoved) {

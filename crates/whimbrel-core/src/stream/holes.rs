@@ -14,6 +14,9 @@ use crate::stream::Sources;
 /// How long after its discovery a hole is asked for: events that take another path may be late.
 pub const REPAIR_GRACE: Duration = Duration::from_millis(5);
 
+/// The longest time that a hole waits for copies of its events before it is asked for.
+const COPY_GRACE_MAX: Duration = Duration::from_millis(200);
+
 /// The first interval after which a hole is asked for again; twice the round trip if that is
 /// longer. The interval doubles while nothing of the hole arrives. Progress resets it, as in TCP
 /// (RFC 6298, 5.3); after a full answer the rest is asked for at once.
@@ -59,14 +62,24 @@ impl HoleRepair {
 impl Overlay {
     /// Schedules a repair of a stream if it has holes. Called when the stream's knowledge has
     /// changed. `slack`: what is left until the deadline of the event that has arrived, if it has
-    /// one; holes wait for half of that at most.
-    pub(crate) fn check_holes(&mut self, now: Time, pubend: PubendId, slack: Option<Duration>, streams: &mut Sources) {
+    /// one; holes wait for half of that at most. `copies`: when copies of earlier events should have
+    /// arrived.
+    pub(crate) fn check_holes(
+        &mut self,
+        now: Time,
+        pubend: PubendId,
+        slack: Option<Duration>,
+        copies: Duration,
+        streams: &mut Sources,
+    ) {
         if pubend.reliability() == Reliability::BestEffort || self.holes.of.contains_key(&pubend) {
             return;
         }
         let Some(remote) = streams.remote(pubend) else { return };
         if remote.told > 0 && remote.knowledge.holes().next().is_some() {
-            let at = now + slack.map_or(REPAIR_GRACE, |slack| REPAIR_GRACE.min(slack / 2));
+            let copies = if fault!(self, NoCopyGrace) { Duration::ZERO } else { copies.min(COPY_GRACE_MAX) };
+            let grace = REPAIR_GRACE.max(copies);
+            let at = now + slack.map_or(grace, |slack| grace.min(slack / 2));
             let mending = HoleRepair { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
             self.holes.of.insert(pubend, mending);
             self.set_timer(at, Due::Repair(pubend));

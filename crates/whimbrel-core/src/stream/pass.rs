@@ -159,7 +159,7 @@ impl Broker {
         sessions.stats.events_unwanted += u64::from(!matched);
         self.cache.write(self.serial, partition, &publication.accepted, now);
         if !self.brokers.is_empty() {
-            self.overlay.forward(now, &publication.accepted, retain, &mut self.brokers, out);
+            self.overlay.forward(now, &publication.accepted, retain, settings.paths, &mut self.brokers, out);
         }
         while let Some(cursor) = self.fallen.pop() {
             // A gap goes before the event in that case. A slow client is not its cause.

@@ -10,8 +10,10 @@ use whimbrel_wire::{Dest, EventFrame, Silence, compact};
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Broker;
 use crate::cursor::{CATCH_UP_SLICE, Gap, GapReason};
+use crate::overlay::Due;
 use crate::retained::TOMBSTONE_LIFETIME;
 use crate::session::Publication;
+use crate::stream::held_back::{HELD_BYTES_MAX, HeldBack};
 use crate::stream::{Knowledge, Passed};
 use crate::topic::LateCause;
 
@@ -31,6 +33,18 @@ pub(crate) enum Learnt<'a> {
     Lost,
 }
 
+/// An event of another broker for this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteArrival<'a> {
+    pub(crate) frame: EventFrame<'a>,
+    /// See [`NetEvent::Event`](whimbrel_net::NetEvent::Event).
+    pub(crate) own: Dest,
+    pub(crate) age: Duration,
+    /// The age at which the last copy of it, or of an earlier event, should be here, if there are
+    /// any.
+    pub(crate) last: Option<Duration>,
+}
+
 impl Broker {
     /// Adds knowledge of another broker's stream, as its carrier tells it.
     pub(crate) fn learn(&mut self, now: Time, segment: &Segment<'_>, out: &mut dyn Output) {
@@ -47,13 +61,25 @@ impl Broker {
         self.learn_of(now, (pubend, after, upto), learnt, out);
     }
 
-    /// Adds knowledge of another broker's stream, and passes on what is before the doubt horizon. A
-    /// best-effort event never waits for earlier ticks.
+    /// As [`Broker::learn_or_hold`]; a best-effort event does not wait.
     pub(crate) fn learn_of(
+        &mut self,
+        now: Time,
+        part: (PubendId, Tick, Tick),
+        learnt: Learnt<'_>,
+        out: &mut dyn Output,
+    ) {
+        self.learn_or_hold(now, part, learnt, Duration::ZERO, out);
+    }
+
+    /// Adds knowledge of another broker's stream, and passes on what is before the doubt horizon. A
+    /// best-effort event waits at most `hold` for earlier ticks.
+    fn learn_or_hold(
         &mut self,
         now: Time,
         (pubend, after, upto): (PubendId, Tick, Tick),
         learnt: Learnt<'_>,
+        hold: Duration,
         out: &mut dyn Output,
     ) {
         if fault!(self, DeliverTwice) {
@@ -71,7 +97,7 @@ impl Broker {
                 return;
             }
             Learnt::Data { event, retain } => {
-                if is_best_effort {
+                if is_best_effort && hold.is_zero() {
                     knowledge.silence(knowledge.base(), upto);
                 }
                 knowledge.silence(after, Tick(upto.0 - 1));
@@ -89,6 +115,35 @@ impl Broker {
             Learnt::Lost => knowledge.lost(after, upto),
         }
         self.pass_known(now, pubend, out);
+        if !hold.is_zero() {
+            self.hold_back(now, EventId { pubend, tick: upto }, now + hold, out);
+        }
+    }
+
+    /// Holds a best-effort event back that has not passed, as there is a hole before it. Without
+    /// room for it, the hole is passed.
+    fn hold_back(&mut self, now: Time, id: EventId, until: Time, out: &mut dyn Output) {
+        let Some(remote) = self.streams.remote(id.pubend).filter(|remote| remote.knowledge.base() < id.tick) else {
+            return;
+        };
+        if remote.knowledge.bytes() <= HELD_BYTES_MAX && remote.held.hold(id.tick, until) {
+            self.overlay.stats.events_held_back += 1;
+            self.overlay.set_timer(until, Due::HeldBack(id.pubend));
+        } else {
+            let base = remote.knowledge.base();
+            remote.knowledge.silence(base, id.tick);
+            self.pass_known(now, id.pubend, out);
+        }
+    }
+
+    /// Passes best-effort events on that have waited long enough, and the holes before them.
+    pub(crate) fn release_held(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
+        let Some(remote) = self.streams.remote(pubend) else { return };
+        if let Some(upto) = remote.held.take_due(now) {
+            let base = remote.knowledge.base();
+            remote.knowledge.silence(base, upto);
+            self.pass_known(now, pubend, out);
+        }
     }
 
     /// Passes on what is known of a stream, up to the doubt horizon or to an event that waits for
@@ -102,6 +157,7 @@ impl Broker {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         let mut parts = Vec::new();
         remote.knowledge.advance_while(|event| Some(event.id().tick) != waits_at, |part| parts.push(part));
+        remote.held.record_passed(remote.knowledge.base());
         for part in parts {
             match part {
                 Passed::Data(event) => {
@@ -231,15 +287,18 @@ impl Broker {
     }
 
     /// Takes in an event that this broker wants, or wanted under an earlier interest.
-    pub(crate) fn on_remote_event(
-        &mut self,
-        now: Time,
-        (frame, own): (&EventFrame<'_>, Dest),
-        age: Duration,
-        out: &mut dyn Output,
-    ) {
+    pub(crate) fn on_remote_event(&mut self, now: Time, arrival: &RemoteArrival<'_>, out: &mut dyn Output) {
+        let RemoteArrival { frame, own, age, last } = arrival;
+        let (own, age) = (*own, *age);
         let overlay = &mut self.overlay;
         let id = frame.id();
+        let is_known = self.streams.remote(id.pubend).is_some_and(|remote| remote.knows(id.tick));
+        overlay.stats.events_repeated += u64::from(is_known);
+        if is_known && last.is_some() && !frame.answer {
+            // The other copy has said the same.
+            overlay.stats.events_received += 1;
+            return;
+        }
         let Ok(mut event) = compact::read(frame.event, id) else {
             overlay.net.refuse_event();
             return;
@@ -270,7 +329,10 @@ impl Broker {
         // message was deleted; the map of retained messages decides.
         let retain = frame.retain && age < TOMBSTONE_LIFETIME;
         let learnt = Learnt::Data { event, retain };
-        self.learn_of(now, (id.pubend, after, id.tick), learnt, out);
+        let copies = last.map_or(Duration::ZERO, |last| last.saturating_sub(age));
+        let may_hold = is_believed && id.pubend.class() == StreamClass::Deadline;
+        let hold = if may_hold { HeldBack::span(copies, deadline, slack) } else { Duration::ZERO };
+        self.learn_or_hold(now, (id.pubend, after, id.tick), learnt, hold, out);
         if let Some(deadline) = deadline
             && let Some(remote) = self.streams.remote(id.pubend)
         {
@@ -282,7 +344,7 @@ impl Broker {
         if frame.answer {
             self.overlay.on_answer(now, id.pubend, frame.event.len(), &mut self.streams, out);
         }
-        self.overlay.check_holes(now, id.pubend, slack, &mut self.streams);
+        self.overlay.check_holes(now, id.pubend, slack, copies, &mut self.streams);
     }
 
     /// Awaits the events of another broker's stream that are known by now not to have been passed:
@@ -313,7 +375,7 @@ impl Broker {
                 let before = (silence.version == version).then_some(part.after);
                 self.await_upto(EventId { pubend, tick: part.upto }, before, then);
             }
-            self.overlay.check_holes(now, pubend, None, &mut self.streams);
+            self.overlay.check_holes(now, pubend, None, Duration::ZERO, &mut self.streams);
         }
         self.overlay.record_told(&self.streams, silence.from);
         self.confirm_ready(now, out);

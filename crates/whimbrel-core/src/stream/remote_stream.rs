@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::{Event, EventId, PredecessorsBuf, PubendId, Tick, Time};
 
+use super::held_back::HeldBack;
 use super::{Consolidated, Knowledge, TickState};
 use crate::store::LostParts;
 
@@ -32,6 +33,8 @@ pub(crate) struct RemoteStream {
     pub(crate) least: u64,
     /// The deadline of the last event that had one.
     pub(crate) deadline: Option<Duration>,
+    /// Best-effort events that wait for copies of earlier ones.
+    pub(super) held: HeldBack,
     /// Nothing passes until the tick is known from which on it is followed.
     pub(crate) is_held: bool,
     /// The lost parts of the passed ticks.
@@ -56,10 +59,16 @@ impl RemoteStream {
             least: 0,
             since: Tick(0),
             deadline: None,
+            held: HeldBack::default(),
             is_held,
             lost: LostParts::default(),
             still: (Tick(0), Tick(0)),
         }
+    }
+
+    /// Whether the event at a tick, or that there is none, is known.
+    pub(super) fn knows(&self, tick: Tick) -> bool {
+        tick <= self.knowledge.base() || self.knowledge.event(tick).is_some()
     }
 
     /// The event at tick `upto`, which was there at `then` by this broker's clock, and the one at

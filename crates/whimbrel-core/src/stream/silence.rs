@@ -61,6 +61,13 @@ impl SilenceTimes {
         (self.next[own], self.pauses[own]) = (now + QUIET_GRACE, QUIET_GRACE);
     }
 
+    /// Puts streams off until the moments that are theirs, if these are to come.
+    fn wait_for(&mut self, now: Time, moments: &[Time; Streams::COUNT]) {
+        for (next, moment) in self.next.iter_mut().zip(moments).filter(|(_, moment)| **moment > now) {
+            *next = (*next).max(*moment);
+        }
+    }
+
     /// The time at which a timer has to be set, if there is none that is early enough; it counts as
     /// set then.
     pub(crate) fn need_timer(&mut self, at: Time) -> Option<Time> {
@@ -115,7 +122,12 @@ impl Overlay {
         if !self.net.is_reachable(host) {
             return;
         }
+        // Silence takes one path, and would close the hole of an event whose copy is on its way.
+        let copies_due = core::array::from_fn(|own| self.net.copies_due(own as u8));
         let destination = self.destinations.get_mut(number).expect("it is served");
+        if !fault!(self, SilenceBeforeCopies) {
+            destination.silences.wait_for(now, &copies_due);
+        }
         let due = destination.silences.take_due(now, is_once, is_few);
         let first = if is_once { Time::MAX } else { destination.silences.first() };
         let timer = destination.silences.need_timer(first);

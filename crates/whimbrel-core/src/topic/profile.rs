@@ -4,6 +4,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use whimbrel_event::{EventRef, IMPORTANCE_DEFAULT, Reliability, Time};
+use whimbrel_net::route::TopicPaths;
 
 /// The longest deadline of a profile.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
@@ -64,6 +65,8 @@ pub struct Profile {
     pub expiry: Option<Duration>,
     /// How best-effort events go over links.
     pub transport: TopicTransport,
+    /// The paths that events take to each broker that wants them. Only of topics with a deadline.
+    pub paths: TopicPaths,
 }
 
 /// The settings of one topic: the part of its profile that its events need.
@@ -76,14 +79,14 @@ pub(crate) struct TopicSettings {
     importance: Option<u8>,
     expiry: Option<Duration>,
     pub(crate) transport: TopicTransport,
+    pub(crate) paths: TopicPaths,
     /// The place of the profile among [`Profiles`](super::Profiles), if it has a period.
     pub(crate) period_of: Option<u32>,
 }
 
 impl From<&Profile> for TopicSettings {
     fn from(profile: &Profile) -> TopicSettings {
-        let Profile { filter: _, persistence, reliability, deadline, period: _, rate, importance, expiry, transport } =
-            profile;
+        let Profile { persistence, reliability, deadline, rate, importance, expiry, transport, paths, .. } = profile;
         TopicSettings {
             period_of: None,
             persistence: *persistence,
@@ -93,6 +96,7 @@ impl From<&Profile> for TopicSettings {
             importance: *importance,
             expiry: *expiry,
             transport: *transport,
+            paths: *paths,
         }
     }
 }
@@ -101,8 +105,8 @@ impl TopicSettings {
     /// Whether events keep all that they were published with, and are taken at any rate: whether
     /// they are logged, how they travel and how often they come is all that may be set.
     pub(crate) fn changes_nothing(&self) -> bool {
-        let TopicSettings { persistence, transport, period_of, .. } = TopicSettings::default();
-        TopicSettings { persistence, transport, period_of, ..*self } == TopicSettings::default()
+        let TopicSettings { persistence, transport, paths, period_of, .. } = TopicSettings::default();
+        TopicSettings { persistence, transport, paths, period_of, ..*self } == TopicSettings::default()
     }
 
     /// Whether the topic has a deadline.

@@ -33,8 +33,8 @@ pub enum DelayCause {
     Detecting,
     /// It was sent there later, while brokers were still following the change.
     Rerouting,
-    /// It went over good links whose sum is too long; a shorter way had become good a short time
-    /// before.
+    /// It went over good links whose sum is too long, or over one that had long been in trouble; a
+    /// shorter way had become good a short time before.
     Detour,
     /// It was sent over a good link behind a packet that was being repeated.
     Repeating,
@@ -226,7 +226,10 @@ impl Judge<'_> {
             changes.into_iter().any(|from| from <= due && event.published.since(from) <= self.settled)
         };
         match held_up.first() {
-            Some(hop) => self.held_up(hop),
+            Some(hop) => match self.held_up(hop) {
+                DelayCause::Unknown if has_changed() => DelayCause::Detour,
+                cause => cause,
+            },
             None if !has_changed() => DelayCause::Unknown,
             None if came.is_some() => DelayCause::Detour,
             None => DelayCause::Unsent,
@@ -242,7 +245,8 @@ impl Judge<'_> {
         !hops.iter().filter(arrives).any(|hop| hop.at >= sent.at && hop.at.since(sent.at) <= takes)
     }
 
-    /// Why an event was sent over a link that held it up.
+    /// Why an event was sent over a link that held it up; unknown if that had been in trouble for
+    /// long.
     fn held_up(&self, sent: &LoggedHop) -> DelayCause {
         let to = self.node_of(sent.other);
         let Some(since) = trouble_since(self.truth.course(sent.node, to), sent.at) else {
@@ -311,6 +315,22 @@ mod tests {
         let [unreported, detecting, rerouting] = [DelayCause::Unreported, DelayCause::Detecting, DelayCause::Rerouting];
         let unknown = DelayCause::Unknown;
         assert_eq!(causes, [unreported, unreported, detecting, detecting, rerouting, rerouting, unknown]);
+    }
+
+    #[test]
+    fn an_event_on_a_link_long_in_trouble_is_judged_by_whether_another_way_has_become_good() {
+        let hop = |truth: &mut Truth, at| truth.change(1, at, |_, way| WayTruth { delay: way.delay * 2, ..way });
+        let mut truth = truth();
+        hop(&mut truth, TROUBLE);
+        let published = TROUBLE + Duration::from_secs(60);
+        let mut log = HopLog::default();
+        log.record(KEY, 0, published, Hop::Sent { to: HOSTS[1], is_answer: false });
+        let late = [LateEvent { key: KEY, to: 1, published }];
+        let settled = Duration::from_secs(8);
+        let of = |truth: &Truth| Judge { truth, hosts: &HOSTS, settled }.count(&log, &late);
+        assert_eq!(of(&truth).of(DelayCause::Unknown), 1);
+        truth.change(1, published.before(Duration::from_secs(1)), |_, way| WayTruth { delay: way.delay / 2, ..way });
+        assert_eq!(of(&truth).of(DelayCause::Detour), 1);
     }
 
     #[test]

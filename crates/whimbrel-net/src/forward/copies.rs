@@ -40,13 +40,18 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Records that copies of an event are on their path. Returns the age, microseconds, at which
-    /// the last copy of an earlier event of its stream should have arrived.
+    /// Records that copies of an event are on their path. Returns [`Copies::earlier_us`] of before.
     fn send(&mut self, id: EventId, slowest_us: u32) -> u64 {
+        let earlier_us = self.earlier_us(id);
         let due = &mut self.due[usize::from(id.pubend.index())];
-        let earlier = due.0.saturating_sub(id.tick.0) / 1_000;
         *due = (*due).max(Tick(id.tick.0.saturating_add(u64::from(slowest_us) * 1_000)));
-        earlier
+        earlier_us
+    }
+
+    /// The age, microseconds, of an event at which the last copy of an earlier event of its stream
+    /// should have arrived; 0: all are there.
+    pub(super) fn earlier_us(&self, id: EventId) -> u64 {
+        self.due[usize::from(id.pubend.index())].0.saturating_sub(id.tick.0) / 1_000
     }
 
     /// The part of an event's tree, as it is known once it is passed on.

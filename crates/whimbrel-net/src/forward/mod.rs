@@ -189,6 +189,17 @@ impl Net {
         if sending.paths != TopicPaths::One && sending.deadline_ms.is_some() && self.config.routing != Routing::Direct {
             return self.dispatch_copies(now, sending, dests, out);
         }
+        let earlier_us = match sending.deadline_ms {
+            Some(_) if sending.id.pubend.host() == self.identity.host => self.traffic.copies.earlier_us(sending.id),
+            _ => 0,
+        };
+        let behind_copies;
+        let sending = if earlier_us > 0 {
+            behind_copies = Sending { last_us: u32::try_from(earlier_us).ok(), ..*sending };
+            &behind_copies
+        } else {
+            sending
+        };
         let avoided = match sending.deadline_ms {
             Some(_) => Budgets::of(now, self).exceeded(sending, dests.iter().map(|(host, _)| *host)),
             None => Vec::new(),

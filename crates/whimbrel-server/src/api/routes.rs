@@ -188,6 +188,11 @@ pub(super) const ROUTES: &[Route] = &[
             ("importance", true, "1 to 10"),
             ("expiry", false, "such as `10 s`"),
             ("transport", false, "`stream` or `datagram`, for best-effort events on links to other brokers"),
+            (
+                "paths",
+                true,
+                "1 or 2: over how many paths each event goes to another broker; more than one with a deadline",
+            ),
         ],
         gives: json::<TopicChanged>(),
         handler: || post(topics::make),

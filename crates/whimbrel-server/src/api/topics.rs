@@ -12,7 +12,7 @@ use whimbrel_selector::TopicFilter;
 
 use super::answers::{DeadlineDeliveries, LateCount, SlackCount, TopicChanged, TopicProfile, TopicProfiles};
 use super::{Shared, json, percent, refuse};
-use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, TRANSPORTS, set, word_of};
+use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, TRANSPORTS, contradiction, count_of, set, word_of};
 use crate::config::value::{Kind, Refusal, Value};
 
 /// Profiles in one answer, unless fewer are asked for.
@@ -88,6 +88,7 @@ fn read(filter: &str, query: Option<&str>) -> Result<RankedProfile, String> {
             _ => set(&mut profile, name, &value),
         }
     }
+    contradiction(&profile).map_or(Ok(()), |why| Err(why.to_owned()))?;
     Ok(RankedProfile { rank, profile })
 }
 
@@ -116,7 +117,8 @@ fn listed(listed: &ListedProfile) -> TopicProfile {
 }
 
 fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
-    let Profile { filter, persistence, reliability, deadline, period, rate, importance, expiry, transport } = profile;
+    let Profile { filter, persistence, reliability, deadline, period, rate, importance, expiry, transport, paths } =
+        profile;
     let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
     TopicProfile {
         filter: filter.to_string(),
@@ -132,6 +134,7 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
         period_ms: period.as_ref().map(millis),
         expiry_ms: expiry.as_ref().map(millis),
         transport: word_of(&TRANSPORTS, *transport).to_owned(),
+        paths: count_of(*paths),
         deliveries: None,
     }
 }
@@ -141,7 +144,7 @@ mod tests {
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use whimbrel_core::{Persistence, TopicTransport};
+    use whimbrel_core::{Persistence, TopicPaths, TopicTransport};
     use whimbrel_event::Reliability;
 
     use super::*;
@@ -149,7 +152,7 @@ mod tests {
     #[test]
     fn a_profile_is_read_from_a_request_as_from_the_configuration() {
         let query = "rank=3&deadline=50%20ms&persistence=volatile&rate=100%2Fs&importance=9&reliability=reliable&expiry=10s&period=5s\
-             &transport=datagram";
+             &transport=datagram&paths=2";
         let made = read("alarm/#", Some(query)).expect("it is valid");
         let rate = NonZeroU32::new(100).map(TopicRate::Events);
         let profile = Profile {
@@ -162,11 +165,12 @@ mod tests {
             expiry: Some(Duration::from_secs(10)),
             period: Some(Duration::from_secs(5)),
             transport: TopicTransport::Datagram,
+            paths: TopicPaths::Two,
         };
         assert_eq!(made, RankedProfile { rank: 3, profile });
         let shown = answer(Some(3), &made.profile);
         assert_eq!((shown.rate.as_deref(), shown.deadline_ms), (Some("100/s"), Some(50)));
-        assert_eq!((shown.period_ms, &*shown.transport), (Some(5_000), "datagram"));
+        assert_eq!((shown.period_ms, &*shown.transport, shown.paths), (Some(5_000), "datagram", 2));
     }
 
     #[test]
@@ -177,6 +181,8 @@ mod tests {
         assert!(refused("a", "deadline=2h").contains("to 1h"));
         assert!(refused("a", "period=25h").contains("`period` is out of range"));
         assert!(refused("a", "transport=pigeon").contains("datagram"));
+        assert!(refused("a", "deadline=1s&paths=3").contains("1 to 2"));
+        assert!(refused("a", "paths=2").contains("no `deadline`"));
         assert!(refused("a", "rate=fast").contains("\"100/s\""));
         assert!(refused("a", "rate=0/s").contains("is no rate"));
         assert!(refused("a", "urgency=9").contains("it has rank, persistence"));

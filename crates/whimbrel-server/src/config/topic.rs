@@ -7,7 +7,7 @@ use std::time::Duration;
 use miette::NamedSource;
 use toml::Spanned;
 use toml::de::DeValue;
-use whimbrel_core::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile, TopicTransport};
+use whimbrel_core::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile, TopicPaths, TopicTransport};
 use whimbrel_event::{IMPORTANCE_MAX, Reliability};
 
 use super::problem::{Place, Problem};
@@ -34,7 +34,7 @@ pub(crate) const TRANSPORTS: [(&str, TopicTransport); 2] =
     [("stream", TopicTransport::Stream), ("datagram", TopicTransport::Datagram)];
 
 /// The keys of a profile beside its filter, with their values.
-pub(crate) const KEYS: [(&str, Kind); 8] = [
+pub(crate) const KEYS: [(&str, Kind); 9] = [
     ("persistence", Kind::Choice(&[PERSISTENCES[0].0, PERSISTENCES[1].0, PERSISTENCES[2].0])),
     ("reliability", Kind::Choice(&[RELIABILITIES[0].0, RELIABILITIES[1].0])),
     ("deadline", Kind::Duration(1, DEADLINE_MAX.as_millis() as u64)),
@@ -43,15 +43,16 @@ pub(crate) const KEYS: [(&str, Kind); 8] = [
     ("importance", Kind::Count(1, IMPORTANCE_MAX as u64)),
     ("expiry", Kind::Duration(1, EXPIRY_MAX_MS)),
     ("transport", Kind::Choice(&[TRANSPORTS[0].0, TRANSPORTS[1].0])),
+    ("paths", Kind::Count(1, 2)),
 ];
 
 const TOPIC: &str = "write [[topic]] with `filter`, a topic filter, and some of `persistence` (\"auto\", \"persistent\" or \
                      \"volatile\"), `reliability` (\"reliable\" or \"best-effort\"), `deadline` (\"50 ms\"), `period` (\"5 s\"), \
-                     `rate` (\"100/s\" or \"64 KiB/s\"), `importance` (1 to 10), `expiry` (\"10 s\") and `transport` \
-                     (\"stream\" or \"datagram\")";
+                     `rate` (\"100/s\" or \"64 KiB/s\"), `importance` (1 to 10), `expiry` (\"10 s\"), `transport` \
+                     (\"stream\" or \"datagram\") and `paths` (1 or 2)";
 
 /// Keys reserved for later versions.
-const LATER: [&str; 3] = ["paths", "availability", "domains"];
+const LATER: [&str; 2] = ["availability", "domains"];
 
 /// The tables of `whimbrel.toml`; the first that matches a topic counts.
 #[derive(Debug, Default)]
@@ -110,6 +111,9 @@ fn read_topic(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Profi
     if !table.contains_key("filter") {
         faults.add(source.wrong("a topic profile has no `filter`", entry.span()));
     }
+    if let Some(why) = contradiction(&profile) {
+        faults.add(source.wrong(why, entry.span()));
+    }
     faults.or(filter.map(|filter| Profile { filter, ..profile }))
 }
 
@@ -121,10 +125,25 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
         ("deadline", Value::Duration(deadline)) => profile.deadline = Some(whole_millis(*deadline)),
         ("period", Value::Duration(period)) => profile.period = Some(whole_millis(*period)),
         ("transport", Value::Text(word)) => profile.transport = value_of(&TRANSPORTS, word),
+        ("paths", Value::Number(count)) => profile.paths = if *count == 2 { TopicPaths::Two } else { TopicPaths::One },
         ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
         ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
         ("expiry", Value::Duration(expiry)) => profile.expiry = Some(whole_millis(*expiry)),
         _ => unreachable!("each key is read as its kind"),
+    }
+}
+
+/// Why settings do not go together, if so.
+pub(crate) fn contradiction(profile: &Profile) -> Option<&'static str> {
+    let is_unwatched = profile.paths != TopicPaths::One && profile.deadline.is_none();
+    is_unwatched.then_some("a topic profile has `paths`, and no `deadline`")
+}
+
+/// The number of paths, as it is written.
+pub(crate) fn count_of(paths: TopicPaths) -> u8 {
+    match paths {
+        TopicPaths::One => 1,
+        TopicPaths::Two => 2,
     }
 }
 

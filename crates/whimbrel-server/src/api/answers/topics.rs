@@ -29,10 +29,18 @@ pub struct TopicProfile {
     /// How best-effort events go over links to other brokers: `stream` or `datagram`.
     #[serde(default)]
     pub transport: String,
+    /// How many paths events take to each broker that wants them.
+    #[serde(default = "one")]
+    pub paths: u8,
     /// Whether deliveries at this broker were in time, since the profile is in effect here; missing
     /// without a deadline, and where a profile was just made or removed.
     #[serde(default)]
     pub deliveries: Option<DeadlineDeliveries>,
+}
+
+/// The paths of events at a broker that tells none.
+fn one() -> u8 {
+    1
 }
 
 /// Deliveries of topics with a deadline.
