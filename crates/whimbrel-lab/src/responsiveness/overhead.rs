@@ -19,8 +19,11 @@ use crate::experiment::{Effort, Plan};
 use crate::goal::Goal;
 
 /// See the module's documentation.
-pub const PLAN: Plan =
-    Plan { id: "overhead", rows: &["d-control-qos-paper", "d-control-dp-paper", "d-rest", "d-busy"], measure };
+pub const PLAN: Plan = Plan {
+    id: "overhead",
+    rows: &["d-control-qos-paper", "d-control-mp-paper", "d-control-dp-paper", "d-rest", "d-busy", "d-crossings-mp"],
+    measure,
+};
 
 /// The sizes of bodies, bytes: the paper has three sizes and does not say which.
 const SIZES: [usize; 3] = [BODY, 1_000, 4_000];
@@ -44,6 +47,8 @@ struct SplitTraffic {
     header: f64,
     /// Bodies.
     payload: f64,
+    /// Events, counted on each link that they cross.
+    crossings: f64,
 }
 
 /// A part of the traffic.
@@ -102,6 +107,7 @@ impl OverheadRun {
             control_in_quic: control + QUIC_BYTES * (frames - events),
             header: event_bytes - payload,
             payload,
+            crossings: events,
         }
     }
 }
@@ -169,15 +175,30 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let head = |id, measure, paper, goal| Head { id, measure, unit: "kB/s", paper, goal: Goal::at_most(goal) };
     let (control, in_quic): (TrafficPart, TrafficPart) = (|traffic| traffic.control, |traffic| traffic.control_in_quic);
     let paper = |version| measured.of(Contender { version, preset: Preset::Paper }, BODY, control, PAIRS);
+    let crossed =
+        |version| measured.of(Contender { version, preset: Preset::Own }, BODY, |traffic| traffic.crossings, 1);
+    let (single, double) = (crossed(Technique::Reactive), crossed(Technique::Multipath));
+    let crossings: Vec<f64> = double.iter().zip(&single).map(|(double, single)| double / single).collect();
     let rows = vec![
         head("d-control-qos-paper", "(d) control per subscriber, BP+QoS, preset paper", Some(1.3), 0.5)
             .mean(&paper(Technique::Reactive)),
+        head("d-control-mp-paper", "(d) control per subscriber, BP+QoS+MP, preset paper", Some(4.4), 1.0)
+            .mean(&paper(Technique::Multipath)),
         head("d-control-dp-paper", "(d) control per subscriber, DP, preset paper", None, 0.5)
             .mean(&paper(Technique::Direct)),
         head("d-rest", "(d) control per broker at rest, with QUIC around each frame, BP+QoS", None, 5.0)
             .mean(&measured.of(own, 0, in_quic, BROKERS)),
         head("d-busy", "(d) control per direction of a link, events flow, with QUIC, mean, BP+QoS", None, 3.5)
             .mean(&measured.of(own, BODY, in_quic, 2 * LINKS)),
+        Head {
+            id: "d-crossings-mp",
+            measure: "(d) events counted on each link that they cross, BP+QoS+MP against BP+QoS",
+            unit: "times",
+            paper: Some(2.5),
+            goal: Goal::at_most(2.05),
+        }
+        .mean(&crossings)
+        .beside(2.0),
     ];
     let (chart, mut notes) = measured.figure();
     notes.push(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use whimbrel_core::{Pace, Routing};
+use whimbrel_core::{Pace, Routing, TopicPaths};
 use whimbrel_event::Time;
 use whimbrel_sim::random::Random;
 
@@ -95,20 +95,32 @@ pub enum Technique {
     Best,
     /// BP+QoS: the best path, and reactions.
     Reactive,
+    /// BP+QoS+MP: two paths beside.
+    Multipath,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Technique; 3] = [Technique::Direct, Technique::Best, Technique::Reactive];
+    pub const ALL: [Technique; 4] = [Technique::Direct, Technique::Best, Technique::Reactive, Technique::Multipath];
 
     /// The paper's name.
     pub fn name(self) -> &'static str {
-        ["DP", "BP", "BP+QoS"][self as usize]
+        ["DP", "BP", "BP+QoS", "BP+QoS+MP"][self as usize]
     }
 
     /// The broker's setting.
     pub fn routing(self) -> Routing {
-        [Routing::Direct, Routing::Best, Routing::Reactive][self as usize]
+        [Routing::Direct, Routing::Best, Routing::Reactive, Routing::Reactive][self as usize]
+    }
+
+    /// Whether topics have a deadline, by which brokers react.
+    pub fn reacts(self) -> bool {
+        self.routing() == Routing::Reactive
+    }
+
+    /// The paths of each event.
+    pub fn paths(self) -> TopicPaths {
+        if self == Technique::Multipath { TopicPaths::Two } else { TopicPaths::One }
     }
 }
 

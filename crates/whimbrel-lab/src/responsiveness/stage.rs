@@ -172,10 +172,10 @@ impl MeshWorld {
     }
 }
 
-/// The profiles of all topics: with [`Technique::Reactive`] they have a deadline.
+/// The profiles of all topics: with a version that reacts they have a deadline.
 fn profiles(version: Technique) -> Vec<Profile> {
-    let deadline = (version == Technique::Reactive).then_some(DEADLINE);
-    TOPICS.map(|topic| Profile { filter: topic.into(), deadline, ..Profile::default() }).into()
+    let (deadline, paths) = (version.reacts().then_some(DEADLINE), version.paths());
+    TOPICS.map(|topic| Profile { filter: topic.into(), deadline, paths, ..Profile::default() }).into()
 }
 
 /// A subscription to a topic from now on.
