@@ -123,6 +123,7 @@ impl Broker {
     /// Holds a best-effort event back that has not passed, as there is a hole before it. Without
     /// room for it, the hole is passed.
     fn hold_back(&mut self, now: Time, id: EventId, until: Time, out: &mut dyn Output) {
+        debug_assert_eq!(id.pubend.reliability(), Reliability::BestEffort, "other holes are not passed");
         let Some(remote) = self.streams.remote(id.pubend).filter(|remote| remote.knowledge.base() < id.tick) else {
             return;
         };
@@ -330,7 +331,9 @@ impl Broker {
         let retain = frame.retain && age < TOMBSTONE_LIFETIME;
         let learnt = Learnt::Data { event, retain };
         let copies = last.map_or(Duration::ZERO, |last| last.saturating_sub(age));
-        let may_hold = is_believed && id.pubend.class() == StreamClass::Deadline;
+        // Holes of reliable streams wait until they are filled.
+        let is_best_effort = id.pubend.reliability() == Reliability::BestEffort;
+        let may_hold = is_believed && is_best_effort && id.pubend.class() == StreamClass::Deadline;
         let hold = if may_hold { HeldBack::span(copies, deadline, slack) } else { Duration::ZERO };
         self.learn_or_hold(now, (id.pubend, after, id.tick), learnt, hold, out);
         if let Some(deadline) = deadline

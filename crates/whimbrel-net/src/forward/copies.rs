@@ -41,10 +41,10 @@ pub(crate) struct Copies {
 
 impl Copies {
     /// Records that copies of an event are on their path. Returns [`Copies::earlier_us`] of before.
-    fn send(&mut self, id: EventId, slowest_us: u32) -> u64 {
+    fn send(&mut self, id: EventId, slowest_us: u64) -> u64 {
         let earlier_us = self.earlier_us(id);
         let due = &mut self.due[usize::from(id.pubend.index())];
-        *due = (*due).max(Tick(id.tick.0.saturating_add(u64::from(slowest_us) * 1_000)));
+        *due = (*due).max(Tick(id.tick.0.saturating_add(slowest_us * 1_000)));
         earlier_us
     }
 
@@ -125,7 +125,9 @@ impl Net {
         let Net { routes, peers, topology, traffic, timers, stats, .. } = self;
         let found = routes.copies(&hosts, deadline_us);
         stats.unreachable += found.trees.unreachable.len() as u64;
-        let earlier_us = traffic.copies.send(sending.id, found.slowest_us.iter().copied().max().unwrap_or(0));
+        let slowest_us = found.slowest_us.iter().copied().max().unwrap_or(0);
+        // Nothing waits for a copy that is late.
+        let earlier_us = traffic.copies.send(sending.id, u64::from(slowest_us).min(deadline_us));
         let copying = Copying { slowest_us: &found.slowest_us, earlier_us, deadline_us };
         let mut carrier = Carrier { now, peers, topology, traffic, timers, stats };
         let mut broken = Vec::new();

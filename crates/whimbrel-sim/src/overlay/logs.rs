@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use whimbrel_core::Profile;
 use whimbrel_core::store::{Fetched, Restoring};
+use whimbrel_core::{Profile, TopicPaths};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
 use whimbrel_mqtt::{Config, Input, MqttBroker};
@@ -39,22 +39,34 @@ enum State {
     Between,
 }
 
-/// A broker without a disk, whose topics have this deadline, if there is one.
-pub(super) fn diskless(config: Config, seed: u64, now: Time, deadline: Option<Duration>) -> MqttBroker {
-    let mut broker = MqttBroker::new(config, seed, now);
-    broker.set_profiles(with_deadline(Vec::new(), deadline));
-    broker
+/// What holds for all topics.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TopicTerms {
+    /// Their deadline, if they have one.
+    pub(super) deadline: Option<Duration>,
+    /// The paths of their events, if they have one.
+    pub(super) paths: TopicPaths,
 }
 
-/// Profiles by which all topics have a deadline, if there is one.
-fn with_deadline(mut profiles: Vec<Profile>, deadline: Option<Duration>) -> Vec<Profile> {
-    if deadline.is_some() {
-        if profiles.iter().all(|profile| &*profile.filter != "#") {
-            profiles.push(Profile { filter: "#".into(), ..Profile::default() });
+impl TopicTerms {
+    /// Profiles by which these terms hold for all topics.
+    fn of_all(self, mut profiles: Vec<Profile>) -> Vec<Profile> {
+        let TopicTerms { deadline, paths } = self;
+        if deadline.is_some() {
+            if profiles.iter().all(|profile| &*profile.filter != "#") {
+                profiles.push(Profile { filter: "#".into(), ..Profile::default() });
+            }
+            profiles.iter_mut().for_each(|profile| (profile.deadline, profile.paths) = (deadline, paths));
         }
-        profiles.iter_mut().for_each(|profile| profile.deadline = deadline);
+        profiles
     }
-    profiles
+}
+
+/// A broker without a disk, for all of whose topics these terms hold.
+pub(super) fn diskless(config: Config, seed: u64, now: Time, terms: TopicTerms) -> MqttBroker {
+    let mut broker = MqttBroker::new(config, seed, now);
+    broker.set_profiles(terms.of_all(Vec::new()));
+    broker
 }
 
 impl Log {
@@ -64,9 +76,9 @@ impl Log {
         Log { disk: State::Off(Twin::new()), profiles, pace, random }
     }
 
-    /// The disk of a broker whose topics have this deadline, if there is one.
-    pub(super) fn with_deadline(&mut self, deadline: Option<Duration>) -> &mut Log {
-        self.profiles = with_deadline(core::mem::take(&mut self.profiles), deadline);
+    /// The disk of a broker for all of whose topics these terms hold.
+    pub(super) fn with_terms(&mut self, terms: TopicTerms) -> &mut Log {
+        self.profiles = terms.of_all(core::mem::take(&mut self.profiles));
         self
     }
 

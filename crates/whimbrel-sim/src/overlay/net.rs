@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use whimbrel_core::overlay::INTEREST_MAX;
 use whimbrel_core::overlay::OverlayStats;
-use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput};
+use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, TopicPaths};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 
@@ -16,7 +16,7 @@ use super::book::Process;
 use super::clock::MachineClock;
 use super::door::{Door, Told};
 use super::line::{CHANNELS, Edge, Line};
-use super::logs::{Log, Prepare, diskless};
+use super::logs::{Log, Prepare, TopicTerms, diskless};
 use super::still::{Source, Still};
 use crate::digests::Digests;
 use crate::disk::Logged;
@@ -117,6 +117,8 @@ pub(super) struct Fabric {
     pub(super) logged: Option<Vec<(usize, Logged)>>,
     /// The deadline of all topics, if they have one.
     pub(super) deadline: Option<Duration>,
+    /// The paths of their events, if they have one.
+    pub(super) paths: TopicPaths,
     pub(super) prepare: Box<Prepare>,
     pub(super) random: Random,
     at_once: u32,
@@ -145,6 +147,7 @@ impl Fabric {
             past: Vec::new(),
             logged: None,
             deadline: None,
+            paths: TopicPaths::One,
             prepare: Box::new(|_| {}),
             random,
             at_once: 0,
@@ -186,10 +189,10 @@ impl Fabric {
         config.sys_interval = None;
         let seed = self.random.next();
         let now = self.nodes[node].clock(self.now);
-        let deadline = self.deadline;
+        let terms = TopicTerms { deadline: self.deadline, paths: self.paths };
         let mut broker = match &mut self.nodes[node].log {
-            Some(log) => log.with_deadline(deadline).open(config, (seed, now), &self.prepare),
-            None => diskless(config, seed, now, deadline),
+            Some(log) => log.with_terms(terms).open(config, (seed, now), &self.prepare),
+            None => diskless(config, seed, now, terms),
         };
         broker = plain_ways::set_up(broker);
         change(&mut broker);

@@ -5,8 +5,10 @@
 //! `WHIMBREL_SEEDS` sets how many seeds are played (1,000 and 200), `WHIMBREL_SEED` the first (0)
 //! or the one to replay, `WHIMBREL_TRACE` how much of its story is told, and `WHIMBREL_HOME` that
 //! it is one in which clients go nowhere else (1), and no storm comes (2); `WHIMBREL_OVERLOADED`,
-//! that brokers stand still now and then, and `WHIMBREL_DISTURBED` that links become bad.
+//! that brokers stand still now and then, and `WHIMBREL_DISTURBED` that links become bad, while
+//! events take one way (1) or two (2).
 
+use whimbrel_core::TopicPaths;
 use whimbrel_sim::overlay::roam::{
     Report, Wander, replay as play_again, replay_disturbed, replay_overloaded, run, run_disturbed, run_overloaded,
     run_wandering,
@@ -119,13 +121,13 @@ fn no_promise_is_broken_on_machines_that_have_too_much_to_do() {
     assert!(reports.iter().map(|report| report.counts.moved).sum::<u64>() * 2 > count, "clients move");
 }
 
-/// The same where all topics have a deadline, clocks run up to 100 ppm apart, and links become
-/// slow, lossy or narrow in one direction or both, or are cut again and again.
-#[test]
-fn no_promise_is_broken_while_events_change_their_way() {
+/// Plays worlds in which all topics have a deadline, clocks run up to 100 ppm apart, and links
+/// become slow, lossy or narrow in one direction or both, or are cut again and again.
+fn change_ways(paths: TopicPaths) {
     let (first, count) =
         (number("WHIMBREL_SEED").unwrap_or(0), number("WHIMBREL_SEEDS").map_or(DISTURBED, |n| n.min(DISTURBED)));
-    let reports = play(first, count, run_disturbed, |report| !report.violations.is_empty());
+    let run = |seed| run_disturbed(seed, paths);
+    let reports = play(first, count, run, |report| !report.violations.is_empty());
     let all = broken_rules(&reports);
     assert!(all.is_empty(), "{}", all.join("\n"));
     let sum = |part: fn(&Report) -> u64| reports.iter().map(part).sum::<u64>();
@@ -133,6 +135,18 @@ fn no_promise_is_broken_while_events_change_their_way() {
         [sum(|report| report.conditions), sum(|report| report.rerouted), sum(|report| report.counts.remote)];
     println!("{count} seeds from {first}: {conditions} changes, {rerouted} rerouted, {remote} remote");
     assert!(conditions > 2 * count && rerouted > count && remote > 20 * count, "links become bad");
+}
+
+/// The same where links become bad and events change their way.
+#[test]
+fn no_promise_is_broken_while_events_change_their_way() {
+    change_ways(TopicPaths::One);
+}
+
+/// The same with two ways for each event.
+#[test]
+fn no_promise_is_broken_while_events_with_two_ways_change_them() {
+    change_ways(TopicPaths::Two);
 }
 
 #[test]
@@ -156,7 +170,8 @@ fn replay() {
     };
     let seed = number("WHIMBREL_SEED").unwrap_or(1);
     let report = match (number("WHIMBREL_OVERLOADED"), number("WHIMBREL_DISTURBED")) {
-        (_, Some(_)) => replay_disturbed(seed, kept.max(1)),
+        (_, Some(2)) => replay_disturbed(seed, TopicPaths::Two, kept.max(1)),
+        (_, Some(_)) => replay_disturbed(seed, TopicPaths::One, kept.max(1)),
         (Some(_), None) => replay_overloaded(seed, wander, kept.max(1)),
         (None, None) => play_again(seed, wander, kept.max(1)),
     };

@@ -22,6 +22,8 @@ pub use client::Keeper;
 pub use counts::Counts;
 pub use draw::Wander;
 
+use whimbrel_core::TopicPaths;
+
 use crate::digests::Digests;
 use crate::overlay::book::{ARRIVE_MAX, Rule, Violation};
 use crate::rig::START;
@@ -114,16 +116,17 @@ pub fn run_overloaded_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::M
 }
 
 /// As [`run`], with topics that have deadlines and links that become slow, lossy or narrow in one
-/// direction or both, or are cut again and again: events change their way all the time.
-pub fn run_disturbed(seed: u64) -> Report {
+/// direction or both, or are cut again and again: events, which take these `paths`, change their way
+/// all the time.
+pub fn run_disturbed(seed: u64, paths: TopicPaths) -> Report {
     let _told = super::Told(seed);
-    play_disturbed(seed, fresh(seed, None))
+    play_disturbed(seed, paths, fresh(seed, None))
 }
 
 /// As [`run_disturbed`], and the report has the last `kept` things that happened, at least one.
-pub fn replay_disturbed(seed: u64, kept: usize) -> Report {
+pub fn replay_disturbed(seed: u64, paths: TopicPaths, kept: usize) -> Report {
     let _told = super::Told(seed);
-    play_disturbed(seed, fresh(seed, Some(kept)))
+    play_disturbed(seed, paths, fresh(seed, Some(kept)))
 }
 
 /// As [`run`], and the report has the last `kept` things that happened, at least one.
@@ -183,8 +186,9 @@ fn play_overloaded(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     play_planned(seed, plan, world)
 }
 
-fn play_disturbed(seed: u64, mut world: World<'_>) -> Report {
+fn play_disturbed(seed: u64, paths: TopicPaths, mut world: World<'_>) -> Report {
     world.is_disturbed = true;
+    world.net.paths = paths;
     let mut plan = draw::world(&mut world, Wander::Everywhere);
     plan.faults.extend(draw::disturbances(&world, plan.storm, seed));
     play_planned(seed, plan, world)
