@@ -2,6 +2,7 @@
 
 use whimbrel_net::{Net, NetMutant, Routing};
 
+use crate::copies;
 use crate::fabric::Trouble;
 use crate::queueing;
 use crate::scenarios::{self, MILLI, SECOND};
@@ -119,6 +120,15 @@ fn a_direction_that_is_good_again_at_once_is_noticed() {
     };
     let (good, bad) = (changes(|_| {}), changes(|net| net.build_in(NetMutant::NoHysteresis)));
     assert!(good <= 20 && bad >= 3 * good, "{good} and {bad}");
+}
+
+#[test]
+fn copies_that_take_one_path_or_end_where_their_event_is_known_are_noticed() {
+    let late = copies::late_behind_a_silent_link;
+    let good = late(|_| {});
+    let [same, ended] =
+        [late(|net| net.build_in(NetMutant::SamePathTwice)), late(|net| net.build_in(NetMutant::KnownCopyEnds))];
+    assert!(same > good + 20 && ended > good, "{good}, {same} and {ended}");
 }
 
 #[test]
