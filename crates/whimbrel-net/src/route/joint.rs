@@ -15,6 +15,9 @@ const RELAY: u64 = 1 << 36;
 /// destination has its own pair.
 pub(super) const SHARING_WORK_MAX: usize = 1 << 16;
 
+/// Most orders that are tried.
+const ORDERS_MAX: usize = 3;
+
 /// Most paths to one broker: two, and twice as many behind each link without which a part of the
 /// graph is cut off.
 const PATHS_MAX: usize = 8;
@@ -94,34 +97,54 @@ enum EarBlock {
 
 impl<'a> JointPaths<'a> {
     /// The paths to each of these brokers, in their order; none to one that is not reached.
+    ///
+    /// A destination that has worse paths than its own pair would be goes first, and the order is
+    /// made anew; where that does not help it has its own pair.
     pub(super) fn find(search: PairSearch<'a>, destinations: &[u32]) -> Vec<Vec<Vec<u32>>> {
-        let own: Vec<Option<PathPair>> = destinations.iter().map(|to| search.best(*to)).collect();
-        let pairs = |pair: &Option<PathPair>| pair.iter().flat_map(|pair| pair.paths.iter().cloned()).collect();
+        let own: BTreeMap<u32, PathPair> =
+            destinations.iter().filter_map(|to| Some((*to, search.best(*to)?))).collect();
+        let pair = |to: &u32| own.get(to).map_or_else(Vec::new, |own| own.paths.to_vec());
         let (_, links) = search.graph.size();
         if links * destinations.len() > SHARING_WORK_MAX {
-            return own.iter().map(pairs).collect();
+            return destinations.iter().map(pair).collect();
         }
-        let mut joint = JointPaths::new(search, destinations);
-        let mut nearest = destinations.to_vec();
-        nearest.retain(|to| search.tree.spot(*to).is_some_and(|spot| spot.depth > 0));
-        nearest.sort_unstable_by_key(|to| search.tree.spots[*to as usize].cost);
-        for to in nearest {
-            joint.place(to);
-        }
-        let paths = |(to, own): (&u32, &Option<PathPair>)| {
-            let is_good = |found: &PathPair| {
-                let rank = |pair| {
-                    let (missed, shared, _) = search.rank(pair);
-                    (missed, shared)
-                };
-                own.as_ref().is_some_and(|own| rank(found) <= rank(own))
-            };
-            match joint.placed.get(to) {
-                Some(placed) if is_good(&placed.pair()) => placed.paths(),
-                _ => pairs(own),
+        let mut order: Vec<u32> = own.keys().copied().collect();
+        order.sort_by_key(|to| search.tree.spots[*to as usize].cost);
+        let mut fewest: Option<(usize, JointPaths<'a>)> = None;
+        for _ in 0..ORDERS_MAX {
+            let joint = JointPaths::of(search, &order);
+            let worse: BTreeSet<u32> =
+                own.iter().filter(|(to, own)| !joint.is_as_good(**to, own)).map(|(to, _)| *to).collect();
+            order.sort_by_key(|to| !worse.contains(to));
+            if fewest.as_ref().is_none_or(|(count, _)| worse.len() < *count) {
+                fewest = Some((worse.len(), joint));
             }
+            if worse.is_empty() {
+                break;
+            }
+        }
+        let Some((_, joint)) = fewest else { return Vec::new() };
+        let paths = |to: &u32| match own.get(to) {
+            Some(own) if joint.is_as_good(*to, own) => joint.placed[to].paths(),
+            _ => pair(to),
         };
-        destinations.iter().zip(&own).map(paths).collect()
+        destinations.iter().map(paths).collect()
+    }
+
+    /// Places brokers, in this order.
+    fn of(search: PairSearch<'a>, destinations: &[u32]) -> JointPaths<'a> {
+        let mut joint = JointPaths::new(search, destinations);
+        destinations.iter().for_each(|to| joint.place(*to));
+        joint
+    }
+
+    /// Whether as many paths to a broker are in time as with a pair, and share as little.
+    fn is_as_good(&self, to: u32, pair: &PathPair) -> bool {
+        let rank = |pair: &PathPair| {
+            let (missed, shared, _) = self.search.rank(pair);
+            (missed, shared)
+        };
+        self.placed.get(&to).is_some_and(|placed| rank(&placed.pair()) <= rank(pair))
     }
 
     fn new(search: PairSearch<'a>, destinations: &[u32]) -> JointPaths<'a> {
