@@ -1,6 +1,6 @@
 //! The paths to a set of brokers, merged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
@@ -56,7 +56,7 @@ impl Tree {
 }
 
 /// The number of nodes of the part that begins here, in pre-order; `None`: there is none.
-fn end_of_part(nodes: &[TreeNode]) -> Option<usize> {
+pub(super) fn end_of_part(nodes: &[TreeNode]) -> Option<usize> {
     let mut left = 1_usize;
     let ends = nodes.iter().position(|node| {
         left = left - 1 + usize::from(node.children);
@@ -133,18 +133,6 @@ struct Branches {
 }
 
 impl Branches {
-    /// Adds a path, from its second broker on. Returns how many nodes that takes.
-    fn add(&mut self, graph: &Graph, path: &[u32], number: u16) -> usize {
-        let [from, rest @ ..] = path else { return 0 };
-        let Some(to) = rest.first() else {
-            self.destination = Some(number);
-            return 0;
-        };
-        let port = graph.edge(*from, *to).expect("a path is over links").port;
-        let is_new = !self.next.contains_key(&(port, *to));
-        usize::from(is_new) + self.next.entry((port, *to)).or_default().add(graph, rest, number)
-    }
-
     /// Writes what is below a node that has been written.
     fn write(&self, graph: &Graph, tree: &mut Tree) {
         for ((port, broker), below) in &self.next {
@@ -163,26 +151,99 @@ impl Branches {
     }
 }
 
+/// Paths from one source, joined: what is behind a link is the same wherever that link stands in
+/// the tree. So a broker that passes each part on once sends an event over each link once, and what
+/// is behind it is reached over any of the paths to it.
+#[derive(Debug, Default)]
+struct JoinedPaths {
+    /// By link: the brokers to which some path goes on.
+    next: BTreeMap<(u32, u32), BTreeSet<u32>>,
+    /// By link: the destination whose path ends with it.
+    ends: BTreeMap<(u32, u32), u16>,
+    /// The brokers to which paths begin.
+    first: BTreeSet<u32>,
+}
+
+impl JoinedPaths {
+    fn add(&mut self, path: &[u32], number: u16) {
+        let [source, first, ..] = path else { return };
+        self.first.insert(*first);
+        for links in path.windows(3) {
+            self.next.entry((links[0], links[1])).or_default().insert(links[2]);
+        }
+        let [.., before, last] = path else { return };
+        self.ends.insert((*before, *last), number);
+        debug_assert!(path[1..].iter().all(|broker| broker != source), "a path visits no broker twice");
+    }
+
+    /// The tree of all paths; `None` if it has more nodes than [`TREE_NODES_MAX`].
+    fn tree(&self, graph: &Graph, source: u32) -> Option<Tree> {
+        let mut left = TREE_NODES_MAX - 1;
+        let mut way = vec![source];
+        let next = self.branches(graph, &self.first, &mut way, &mut left)?;
+        Some(Branches { next, destination: None }.finish(graph))
+    }
+
+    /// What goes on from the last broker of a way, without links that are on it: paths could lead
+    /// in a circle together.
+    fn branches(
+        &self,
+        graph: &Graph,
+        brokers: &BTreeSet<u32>,
+        way: &mut Vec<u32>,
+        left: &mut usize,
+    ) -> Option<BTreeMap<(u16, u32), Branches>> {
+        const NONE: &BTreeSet<u32> = &BTreeSet::new();
+        let from = *way.last().expect("a way begins at the source");
+        let mut found = BTreeMap::new();
+        for to in brokers {
+            if way.windows(2).any(|link| link == [from, *to]) || way.len() > usize::from(TREE_DEPTH_MAX) {
+                continue;
+            }
+            *left = left.checked_sub(1)?;
+            way.push(*to);
+            let next = self.branches(graph, self.next.get(&(from, *to)).unwrap_or(NONE), way, left)?;
+            way.pop();
+            let destination = self.ends.get(&(from, *to)).copied();
+            let port = graph.edge(from, *to).expect("a path is over links").port;
+            if destination.is_some() || !next.is_empty() {
+                found.insert((port, *to), Branches { next, destination });
+            }
+        }
+        Some(found)
+    }
+}
+
 /// Joins several paths from a source to each destination of a set, which are in the order of the
 /// set. A path that is longer than [`TREE_DEPTH_MAX`] is left out.
 pub(super) fn join(graph: &Graph, source: u32, paths: &[Vec<Vec<u32>>]) -> Trees {
+    let fits = |path: &&Vec<u32>| (2..=usize::from(TREE_DEPTH_MAX) + 1).contains(&path.len());
     let mut result = Trees::default();
-    let (mut branches, mut nodes) = (Branches::default(), 1);
+    let mut wanted: Vec<(u16, &[Vec<u32>])> = Vec::new();
     for (number, paths) in (0..).zip(paths) {
-        let fits = |path: &&Vec<u32>| path.len() <= usize::from(TREE_DEPTH_MAX) + 1 && path.first() == Some(&source);
-        let paths: Vec<&Vec<u32>> = paths.iter().filter(fits).collect();
-        if paths.is_empty() {
+        if paths.iter().any(|path| fits(&path)) {
+            wanted.push((number, paths));
+        } else {
             result.unreachable.push(number);
         }
-        if nodes + paths.iter().map(|path| path.len()).sum::<usize>() > TREE_NODES_MAX {
-            result.trees.push(core::mem::take(&mut branches).finish(graph));
-            nodes = 1;
+    }
+    // Destinations are divided until the tree of each part is small enough.
+    let mut open = vec![wanted];
+    while let Some(part) = open.pop().filter(|part| !part.is_empty()) {
+        let mut joined = JoinedPaths::default();
+        for (number, paths) in &part {
+            paths.iter().filter(fits).for_each(|path| joined.add(path, *number));
         }
-        nodes += paths.into_iter().map(|path| branches.add(graph, path, number)).sum::<usize>();
+        match joined.tree(graph, source) {
+            Some(tree) => result.trees.push(tree),
+            None if part.len() > 1 => {
+                let (one, other) = part.split_at(part.len() / 2);
+                open.extend([other.to_vec(), one.to_vec()]);
+            }
+            None => result.unreachable.extend(part.iter().map(|(number, _)| *number)),
+        }
     }
-    if nodes > 1 {
-        result.trees.push(branches.finish(graph));
-    }
+    result.unreachable.sort_unstable();
     result
 }
 
