@@ -84,9 +84,11 @@ impl crate::store::Restoring {
 }
 
 impl Broker {
-    /// Builds the faults into this core, its cache and its own streams.
+    /// Builds the faults into this core, its cache, its own streams and its overlay. Those of the
+    /// network layer are built in when that is opened.
     pub(crate) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+        self.overlay.faults = faults;
         self.cache.faults = faults;
         self.streams.own.faults = faults;
     }

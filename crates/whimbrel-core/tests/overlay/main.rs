@@ -5,6 +5,7 @@ mod coming;
 #[path = "../common/mod.rs"]
 mod common;
 mod copied;
+mod copies;
 mod deadlines;
 #[path = "../durable/disk.rs"]
 mod disk;

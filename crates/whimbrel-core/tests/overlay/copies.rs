@@ -1,0 +1,168 @@
+//! Copies of an event come by two paths, and what came behind a hole waits for the second one.
+
+use whimbrel_core::{Broker, Profile, RankedProfile, TopicPaths};
+
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The number of the copy of an event that comes over broker 1, which is quicker, or that over
+/// broker 2, of the events that are lost.
+#[derive(Clone, Copy, PartialEq)]
+enum Lost {
+    Quick(u64),
+    Both(u64),
+}
+
+/// A publisher at broker 0, and a subscriber at broker 3: over broker 1 it takes 4 ms, over broker 2
+/// it takes 40. Alarms have a deadline of 80 ms, and two paths.
+fn world(qos: Qos, change: fn(&mut Broker)) -> Net {
+    let mut net = Net::new(4);
+    net.nodes.iter_mut().for_each(|node| change(&mut node.core));
+    for (one, other, millis) in [(0, 1, 2), (1, 3, 2), (0, 2, 20), (2, 3, 20)] {
+        net.join(one, other, MS * millis);
+    }
+    net.advance(SECOND * 2);
+    net.attach(0, 1, "p");
+    net.attach(3, 1, "s");
+    let (deadline, paths) = (Some(MS * 80), TopicPaths::Two);
+    let profile = Profile { filter: "alarm/#".into(), deadline, paths, ..Profile::default() };
+    net.input(0, Input::ChangeProfile { filter: "alarm/#", made: Some(&RankedProfile { rank: 0, profile }) });
+    net.advance(SECOND);
+    net.subscribe(3, 1, plain("alarm/#", qos));
+    net.advance(SECOND);
+    // The first one of a stream follows no other one.
+    net.publish(0, 1, "alarm/1", "0", qos);
+    net.advance(SECOND);
+    net.told(3, 1);
+    net
+}
+
+/// Loses copies of events; they are numbered from 1 on in the order in which a relay sends them.
+fn lose(net: &mut Net, lost: Lost) {
+    let mut sent = [0_u64; 4];
+    net.drops = Box::new(move |from, _, bytes| {
+        if !matches!(net::frame(bytes), Some(Frame::CopiedEvent(_))) || from == 0 {
+            return false;
+        }
+        sent[from] += 1;
+        lost == Lost::Both(sent[from]) || from == 1 && lost == Lost::Quick(sent[from])
+    });
+}
+
+/// The payloads that the subscriber was given since.
+fn got(net: &mut Net) -> Vec<String> {
+    let told = net.told(3, 1).into_iter();
+    told.filter_map(|told| if let Told::Event(got) = told { Some(got.payload) } else { None }).collect()
+}
+
+fn publish(net: &mut Net, payload: &str, qos: Qos) {
+    net.publish(0, 1, "alarm/1", payload, qos);
+}
+
+#[test]
+fn each_event_is_given_once_and_its_second_copy_is_counted() {
+    for qos in [Qos::AtMostOnce, Qos::AtLeastOnce] {
+        let mut net = world(qos, |_| {});
+        let repeated = |net: &Net| net.nodes[3].core.overlay_stats().expect("it has an overlay").events_repeated;
+        let before = repeated(&net);
+        for payload in ["1", "2", "3"] {
+            publish(&mut net, payload, qos);
+            net.advance(MS * 10);
+        }
+        assert_eq!(got(&mut net), ["1", "2", "3"], "by the quick path");
+        net.advance(SECOND);
+        assert_eq!((got(&mut net).len(), repeated(&net) - before), (0, 3));
+    }
+}
+
+#[test]
+fn what_came_behind_a_hole_waits_for_the_copy_and_is_given_in_order() {
+    let mut net = world(Qos::AtMostOnce, |_| {});
+    lose(&mut net, Lost::Quick(1));
+    publish(&mut net, "1", Qos::AtMostOnce);
+    net.advance(MS * 5);
+    publish(&mut net, "2", Qos::AtMostOnce);
+    net.advance(MS * 30);
+    assert_eq!(got(&mut net), [""; 0], "the second one has been here for 26 ms");
+    net.advance(MS * 8);
+    assert_eq!(got(&mut net), ["1", "2"], "the copy of the first one is here");
+}
+
+#[test]
+fn a_hole_is_passed_when_its_copies_should_have_come() {
+    let mut net = world(Qos::AtMostOnce, |_| {});
+    lose(&mut net, Lost::Both(1));
+    publish(&mut net, "1", Qos::AtMostOnce);
+    net.advance(MS * 5);
+    publish(&mut net, "2", Qos::AtMostOnce);
+    net.advance(MS * 35);
+    assert_eq!(got(&mut net), [""; 0]);
+    net.advance(MS * 10);
+    assert_eq!(got(&mut net), ["2"], "40 ms and the work of brokers after it was published, within its deadline");
+    let stats = net.nodes[3].core.overlay_stats().expect("it has an overlay");
+    assert_eq!(stats.events_held_back, 1);
+}
+
+/// Whether the copy of a last event is given, whose first copy was lost.
+fn last_is_given(change: fn(&mut Broker)) -> bool {
+    let mut net = world(Qos::AtMostOnce, change);
+    lose(&mut net, Lost::Quick(1));
+    publish(&mut net, "1", Qos::AtMostOnce);
+    net.advance(SECOND);
+    got(&mut net) == ["1"]
+}
+
+#[test]
+fn silence_does_not_overtake_copies() {
+    assert!(last_is_given(|_| {}));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn silence_that_overtakes_copies_is_noticed() {
+    assert!(!last_is_given(|core| core.build_in(whimbrel_core::Mutant::SilenceBeforeCopies)));
+}
+
+/// The number of nacks that are sent for an event whose first copy was lost.
+fn nacks(change: fn(&mut Broker)) -> u64 {
+    let mut net = world(Qos::AtLeastOnce, change);
+    let sent = |net: &Net| net.nodes[3].core.overlay_stats().expect("it has an overlay").nacks_out;
+    let before = sent(&net);
+    lose(&mut net, Lost::Quick(1));
+    publish(&mut net, "1", Qos::AtLeastOnce);
+    net.advance(MS * 15);
+    publish(&mut net, "2", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!(got(&mut net), ["1", "2"]);
+    sent(&net) - before
+}
+
+#[test]
+fn a_hole_is_not_asked_for_while_its_copy_is_on_its_way() {
+    assert_eq!(nacks(|_| {}), 0);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_hole_that_is_asked_for_too_early_is_noticed() {
+    assert!(nacks(|core| core.build_in(whimbrel_core::Mutant::NoCopyGrace)) > 0);
+}
+
+#[test]
+fn one_path_is_taken_where_profiles_ask_for_no_more() {
+    let mut net = world(Qos::AtLeastOnce, |_| {});
+    net.input(0, Input::ChangeProfile { filter: "alarm/#", made: None });
+    net.advance(SECOND);
+    let sent = Rc::new(RefCell::new(0));
+    let counted = Rc::clone(&sent);
+    net.drops = Box::new(move |from, _, bytes| {
+        let is_event =
+            matches!(net::frame(bytes), Some(Frame::Event(_) | Frame::DeadlineEvent(_) | Frame::CopiedEvent(_)));
+        *counted.borrow_mut() += u64::from(is_event && from == 0);
+        false
+    });
+    publish(&mut net, "1", Qos::AtLeastOnce);
+    net.advance(SECOND);
+    assert_eq!((got(&mut net), *sent.borrow()), (vec!["1".to_owned()], 1));
+}
