@@ -178,5 +178,37 @@ fn settings() -> Criterion {
         .sample_size(20)
 }
 
-criterion_group! { name = routes; config = settings(); targets = recomputing, trees, learning }
+/// The first trees of copies in a map, with the pairs of paths to all brokers; and those after it.
+fn copies(c: &mut Criterion) {
+    let mut group = c.benchmark_group("copies");
+    let worlds = [("mesh of 50", World::mesh(50)), ("1,000 of degree 8", World::random(1_000, 8))];
+    for (name, world) in worlds {
+        let topology = world.topology();
+        let fresh = || {
+            let mut routes = Routes::new(host(0));
+            routes.update(&topology);
+            routes
+        };
+        let to = |count: usize| {
+            let mut set: Vec<HostId> = (1..=count).map(host).collect();
+            set.sort_unstable();
+            set
+        };
+        for (what, set) in [("one broker", to(1)), ("ten brokers", to(10)), ("all brokers", to(world.0.len() - 1))] {
+            group.bench_function(BenchmarkId::new(what, name), |b| {
+                b.iter_batched_ref(
+                    fresh,
+                    |routes| black_box(routes.copies(&set, 100_000).trees.trees.len()),
+                    BatchSize::SmallInput,
+                );
+            });
+        }
+        group.bench_function(BenchmarkId::new("again", name), |b| {
+            let (mut routes, set) = (fresh(), to(10));
+            b.iter(|| black_box(routes.copies(&set, 100_000).trees.trees.len()));
+        });
+    }
+}
+
+criterion_group! { name = routes; config = settings(); targets = recomputing, trees, copies, learning }
 criterion_main!(routes);

@@ -51,6 +51,8 @@ pub struct NetStats {
     pub event_bytes: u64,
     /// Events that were passed on to other brokers.
     pub events_relayed: u64,
+    /// Own events that took two paths to each destination.
+    pub events_copied: u64,
     /// Parts of trees that were not passed on, as another copy of the event has gone there.
     pub copies_joined: u64,
     /// Trees that were changed here because a link was down.

@@ -45,8 +45,8 @@ impl StampedEvent<'_> {
 /// tick and previous ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopiedEvent<'a> {
-    /// The age of the event, µs, at which the last copy of it, or of an earlier event of its stream,
-    /// should have arrived at each destination of this frame.
+    /// The age of the event, µs, at which the last copy of it, or of an earlier event of its
+    /// stream, should have arrived at each destination of this frame.
     pub last_us: u32,
     /// The event.
     pub stamped: StampedEvent<'a>,

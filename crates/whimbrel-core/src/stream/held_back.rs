@@ -19,6 +19,17 @@ const RESERVED: Duration = Duration::from_millis(1);
 /// See [`RESERVED`].
 const RESERVED_ONE_IN: u32 = 16;
 
+/// What has become of an event that was to wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum HoldOutcome {
+    /// It has passed: there is no hole before it.
+    Passed,
+    /// It waits until this moment.
+    Until(Time),
+    /// There was no room for it.
+    Full,
+}
+
 /// The events of one stream that wait, by their ticks, and until when each may.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBack {

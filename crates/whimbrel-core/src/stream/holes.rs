@@ -62,8 +62,8 @@ impl HoleRepair {
 impl Overlay {
     /// Schedules a repair of a stream if it has holes. Called when the stream's knowledge has
     /// changed. `slack`: what is left until the deadline of the event that has arrived, if it has
-    /// one; holes wait for half of that at most. `copies`: when copies of earlier events should have
-    /// arrived.
+    /// one; holes wait for half of that at most. `copies`: when copies of earlier events should
+    /// have arrived.
     pub(crate) fn check_holes(
         &mut self,
         now: Time,

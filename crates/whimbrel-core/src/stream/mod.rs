@@ -6,7 +6,8 @@
 //! - `accept`: an event of a client gets its tick, and is logged if it must be. `pass`: the
 //!   consolidated stream passes an event to all that want it. `holding`: publishers are held back.
 //! - `remote`: events and silence of other brokers' streams are taken in. `holes`: what is missing
-//!   of them is asked for. `held_back`: events that wait for copies of earlier ones. `predecessors`: events that must not be passed before another one.
+//!   of them is asked for. `held_back`: events that wait for copies of earlier ones.
+//!   `predecessors`: events that must not be passed before another one.
 //! - `destinations`: the interests of other brokers in the own streams, and the events that go to
 //!   them. `silence`: other brokers are told up to where own streams have nothing for them.
 //!   `answer`: what they ask for is sent again.
@@ -40,7 +41,7 @@ pub use knowledge::{Passed, TickState};
 pub use own::{AHEAD_MAX, Streams};
 pub use predecessors::PREDECESSOR_MAX;
 pub(crate) use predecessors::Stalled;
-pub(crate) use remote::RemoteArrival;
+pub(crate) use remote_stream::RemoteArrival;
 pub(crate) use silence::QUIET_MAX;
 pub(crate) use sources::Sources;
 pub use sources::{ENDED_MAX, HOSTS_MAX};

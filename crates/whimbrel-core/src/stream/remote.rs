@@ -5,7 +5,7 @@ use core::time::Duration;
 use whimbrel_event::{AcceptedEvent, EventId, PubendId, Reliability, StreamClass, Tick, Time};
 use whimbrel_net::traces::TraceStep;
 use whimbrel_selector::TopicName;
-use whimbrel_wire::{Dest, EventFrame, Silence, compact};
+use whimbrel_wire::{Silence, compact};
 
 use crate::api::{Output, Segment, Tell};
 use crate::broker::Broker;
@@ -13,8 +13,8 @@ use crate::cursor::{CATCH_UP_SLICE, Gap, GapReason};
 use crate::overlay::Due;
 use crate::retained::TOMBSTONE_LIFETIME;
 use crate::session::Publication;
-use crate::stream::held_back::{HELD_BYTES_MAX, HeldBack};
-use crate::stream::{Knowledge, Passed};
+use crate::stream::held_back::{HeldBack, HoldOutcome};
+use crate::stream::{Knowledge, Passed, RemoteArrival};
 use crate::topic::LateCause;
 
 /// Knowledge of a part of a stream.
@@ -33,18 +33,6 @@ pub(crate) enum Learnt<'a> {
     Lost,
 }
 
-/// An event of another broker for this one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RemoteArrival<'a> {
-    pub(crate) frame: EventFrame<'a>,
-    /// See [`NetEvent::Event`](whimbrel_net::NetEvent::Event).
-    pub(crate) own: Dest,
-    pub(crate) age: Duration,
-    /// The age at which the last copy of it, or of an earlier event, should be here, if there are
-    /// any.
-    pub(crate) last: Option<Duration>,
-}
-
 impl Broker {
     /// Adds knowledge of another broker's stream, as its carrier tells it.
     pub(crate) fn learn(&mut self, now: Time, segment: &Segment<'_>, out: &mut dyn Output) {
@@ -58,23 +46,12 @@ impl Broker {
             Tell::Silence => Learnt::Silence,
             Tell::Lost => Learnt::Lost,
         };
-        self.learn_of(now, (pubend, after, upto), learnt, out);
-    }
-
-    /// As [`Broker::learn_or_hold`]; a best-effort event does not wait.
-    pub(crate) fn learn_of(
-        &mut self,
-        now: Time,
-        part: (PubendId, Tick, Tick),
-        learnt: Learnt<'_>,
-        out: &mut dyn Output,
-    ) {
-        self.learn_or_hold(now, part, learnt, Duration::ZERO, out);
+        self.learn_of(now, (pubend, after, upto), learnt, Duration::ZERO, out);
     }
 
     /// Adds knowledge of another broker's stream, and passes on what is before the doubt horizon. A
     /// best-effort event waits at most `hold` for earlier ticks.
-    fn learn_or_hold(
+    pub(crate) fn learn_of(
         &mut self,
         now: Time,
         (pubend, after, upto): (PubendId, Tick, Tick),
@@ -115,45 +92,26 @@ impl Broker {
             Learnt::Lost => knowledge.lost(after, upto),
         }
         self.pass_known(now, pubend, out);
-        if !hold.is_zero() {
-            self.hold_back(now, EventId { pubend, tick: upto }, now + hold, out);
-        }
-    }
-
-    /// Holds a best-effort event back that has not passed, as there is a hole before it. Without
-    /// room for it, the hole is passed.
-    fn hold_back(&mut self, now: Time, id: EventId, until: Time, out: &mut dyn Output) {
-        debug_assert_eq!(id.pubend.reliability(), Reliability::BestEffort, "other holes are not passed");
-        let Some(remote) = self.streams.remote(id.pubend).filter(|remote| remote.knowledge.base() < id.tick) else {
-            return;
-        };
-        if remote.knowledge.bytes() <= HELD_BYTES_MAX && remote.held.hold(id.tick, until) {
-            self.overlay.stats.events_held_back += 1;
-            self.overlay.set_timer(until, Due::HeldBack(id.pubend));
-        } else {
-            let base = remote.knowledge.base();
-            remote.knowledge.silence(base, id.tick);
-            self.pass_known(now, id.pubend, out);
-        }
-    }
-
-    /// Passes best-effort events on that have waited long enough, and the holes before them.
-    pub(crate) fn release_held(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
-        let Some(remote) = self.streams.remote(pubend) else { return };
-        if let Some(upto) = remote.held.take_due(now) {
-            let base = remote.knowledge.base();
-            remote.knowledge.silence(base, upto);
-            self.pass_known(now, pubend, out);
+        let Some(remote) = self.streams.remote(pubend).filter(|_| !hold.is_zero()) else { return };
+        match remote.hold_back(upto, now + hold) {
+            HoldOutcome::Until(until) => {
+                self.overlay.stats.events_held_back += 1;
+                self.overlay.set_timer(until, Due::HeldBack(pubend));
+            }
+            HoldOutcome::Passed => {}
+            HoldOutcome::Full => self.pass_known(now, pubend, out),
         }
     }
 
     /// Passes on what is known of a stream, up to the doubt horizon or to an event that waits for
-    /// one of another stream.
+    /// one of another stream. Best-effort events that have waited long enough for earlier ones
+    /// pass, too.
     pub(crate) fn pass_known(&mut self, now: Time, pubend: PubendId, out: &mut dyn Output) {
         let remote = self.streams.remote(pubend).expect("the stream is known");
         if remote.is_held {
             return;
         }
+        remote.release_held(now);
         let waits_at = if remote.predecessors.is_empty() { None } else { self.must_wait_at(now, pubend, out) };
         let remote = self.streams.remote(pubend).expect("the stream is known");
         let mut parts = Vec::new();
@@ -335,7 +293,7 @@ impl Broker {
         let is_best_effort = id.pubend.reliability() == Reliability::BestEffort;
         let may_hold = is_believed && is_best_effort && id.pubend.class() == StreamClass::Deadline;
         let hold = if may_hold { HeldBack::span(copies, deadline, slack) } else { Duration::ZERO };
-        self.learn_or_hold(now, (id.pubend, after, id.tick), learnt, hold, out);
+        self.learn_of(now, (id.pubend, after, id.tick), learnt, hold, out);
         if let Some(deadline) = deadline
             && let Some(remote) = self.streams.remote(id.pubend)
         {
@@ -421,7 +379,7 @@ impl Broker {
         self.overlay.waiting.record_told_more(is_more);
         if after < part.upto {
             let what = if part.lost { Learnt::Lost } else { Learnt::Silence };
-            self.learn_of(now, (pubend, after, part.upto), what, out);
+            self.learn_of(now, (pubend, after, part.upto), what, Duration::ZERO, out);
         }
     }
 

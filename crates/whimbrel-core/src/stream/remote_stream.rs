@@ -3,11 +3,24 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{Event, EventId, PredecessorsBuf, PubendId, Tick, Time};
+use whimbrel_event::{Event, EventId, PredecessorsBuf, PubendId, Reliability, Tick, Time};
+use whimbrel_wire::{Dest, EventFrame};
 
-use super::held_back::HeldBack;
+use super::held_back::{HELD_BYTES_MAX, HeldBack, HoldOutcome};
 use super::{Consolidated, Knowledge, TickState};
 use crate::store::LostParts;
+
+/// An event of another broker for this one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteArrival<'a> {
+    pub(crate) frame: EventFrame<'a>,
+    /// See [`NetEvent::Event`](whimbrel_net::NetEvent::Event).
+    pub(crate) own: Dest,
+    pub(crate) age: Duration,
+    /// The age at which the last copy of it, or of an earlier event, should be here, if there are
+    /// any.
+    pub(crate) last: Option<Duration>,
+}
 
 /// A stream of another broker.
 #[derive(Debug)]
@@ -63,6 +76,27 @@ impl RemoteStream {
             is_held,
             lost: LostParts::default(),
             still: (Tick(0), Tick(0)),
+        }
+    }
+
+    /// Holds a best-effort event back if there is a hole before it. Without room for it, the hole
+    /// is passed.
+    pub(super) fn hold_back(&mut self, tick: Tick, until: Time) -> HoldOutcome {
+        debug_assert_eq!(self.pubend.reliability(), Reliability::BestEffort, "other holes are not passed");
+        if tick <= self.knowledge.base() {
+            return HoldOutcome::Passed;
+        }
+        if self.knowledge.bytes() <= HELD_BYTES_MAX && self.held.hold(tick, until) {
+            return HoldOutcome::Until(until);
+        }
+        self.knowledge.silence(self.knowledge.base(), tick);
+        HoldOutcome::Full
+    }
+
+    /// Passes the holes before best-effort events that have waited long enough.
+    pub(super) fn release_held(&mut self, now: Time) {
+        if let Some(upto) = self.held.take_due(now) {
+            self.knowledge.silence(self.knowledge.base(), upto);
         }
     }
 

@@ -123,7 +123,7 @@ impl Overlay {
             return;
         }
         // Silence takes one path, and would close the hole of an event whose copy is on its way.
-        let copies_due = core::array::from_fn(|own| self.net.copies_due(own as u8));
+        let copies_due = self.destinations.copies_due;
         let destination = self.destinations.get_mut(number).expect("it is served");
         if !fault!(self, SilenceBeforeCopies) {
             destination.silences.wait_for(now, &copies_due);

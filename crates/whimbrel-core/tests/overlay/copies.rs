@@ -14,8 +14,8 @@ enum Lost {
     Both(u64),
 }
 
-/// A publisher at broker 0, and a subscriber at broker 3: over broker 1 it takes 4 ms, over broker 2
-/// it takes 40. Alarms have a deadline of 80 ms, and two paths.
+/// A publisher at broker 0, and a subscriber at broker 3: over broker 1 it takes 4 ms, over broker
+/// 2 it takes 40. Alarms have a deadline of 80 ms, and two paths.
 fn world(qos: Qos, change: fn(&mut Broker)) -> Net {
     let mut net = Net::new(4);
     net.nodes.iter_mut().for_each(|node| change(&mut node.core));

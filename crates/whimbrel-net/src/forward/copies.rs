@@ -1,4 +1,4 @@
-//! Copies: an event whose topic asks for it takes two paths to each destination.
+//! CopiesSeen: an event whose topic asks for it takes two paths to each destination.
 //!
 //! Both copies are the same frame, with another part of the tree: receivers know events by their
 //! ticks. A broker through which both pass passes each part of the tree on once; so behind a link
@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::{EventId, HOST_PUBENDS_MAX, HostId, Seeded, Tick, Time};
+use whimbrel_event::{EventId, HOST_PUBENDS_MAX, HostId, PubendId, Seeded, Tick, Time};
 use whimbrel_wire::{Dest, Subtree};
 
-use super::{Carrier, Sending, TreeParts};
-use crate::Net;
+use super::Sending;
+use super::carrier::{Broken, Carrier, TreeParts};
 use crate::io::LinkOutput;
-use crate::route::{TopicPaths, TreeNode};
+use crate::route::{CopyTrees, TreeNode};
 
 /// Most parts of trees of which is known that they were passed on.
 pub const PASSED_MAX: usize = 4_096;
@@ -28,7 +28,7 @@ pub(super) struct PassedPart {
 
 /// What is kept of copies: those that are on their path, and those that have passed through.
 #[derive(Debug, Default)]
-pub(crate) struct Copies {
+pub(crate) struct CopiesSeen {
     /// By own stream: the tick by which the last copy of its events should have arrived everywhere,
     /// by the clock that events have their ticks of.
     due: [Tick; HOST_PUBENDS_MAX as usize],
@@ -39,13 +39,19 @@ pub(crate) struct Copies {
     part: Vec<u8>,
 }
 
-impl Copies {
-    /// Records that copies of an event are on their path. Returns [`Copies::earlier_us`] of before.
+impl CopiesSeen {
+    /// Records that copies of an event are on their path. Returns [`CopiesSeen::earlier_us`] of
+    /// before.
     fn send(&mut self, id: EventId, slowest_us: u64) -> u64 {
         let earlier_us = self.earlier_us(id);
         let due = &mut self.due[usize::from(id.pubend.index())];
         *due = (*due).max(Tick(id.tick.0.saturating_add(slowest_us * 1_000)));
         earlier_us
+    }
+
+    /// When the last copy of the events of an own stream should have arrived everywhere.
+    pub(super) fn due(&self, pubend: PubendId) -> Time {
+        Time::from_nanos(self.due[usize::from(pubend.index())].0)
     }
 
     /// The age, microseconds, of an event at which the last copy of an earlier event of its stream
@@ -84,75 +90,47 @@ impl Copies {
     }
 }
 
-impl Net {
-    /// When the last copy of the events of an own stream should have arrived everywhere.
-    pub fn copies_due(&self, index: u8) -> Time {
-        Time::from_nanos(self.traffic.copies.due[usize::from(index)].0)
-    }
-
-    /// Passes a copy on to one neighbour, unless this part of its tree was passed on before.
-    pub(super) fn pass_copy_on(
+impl Carrier<'_> {
+    /// Sends an event to these brokers along trees in which they stand twice. `dests` is in the
+    /// order of host ids. Returns the destinations that stand only in parts for which there is no
+    /// link, and when the last copy should be everywhere.
+    pub(super) fn send_copies(
         &mut self,
-        now: Time,
         sending: &Sending<'_>,
-        part: &Subtree<'_>,
-        default: Tick,
-        out: &mut dyn LinkOutput,
-    ) {
-        let passed = self.traffic.copies.part(sending.id, default, part);
-        if self.traffic.copies.has_passed(&passed) {
-            self.stats.copies_joined += 1;
-            return;
-        }
-        if self.pass_on(now, sending, part, default, out) {
-            self.traffic.copies.record_passed(passed);
-        }
-    }
-
-    /// Sends an event to these brokers over two paths each. `dests` is in the order of host ids.
-    pub(super) fn dispatch_copies(
-        &mut self,
-        now: Time,
-        sending: &Sending<'_>,
+        found: &CopyTrees,
         dests: &[(HostId, Dest)],
         out: &mut dyn LinkOutput,
-    ) {
-        let hosts: Vec<HostId> = dests.iter().map(|(host, _)| *host).collect();
+    ) -> (Broken, Time) {
         let deadline_us = u64::from(sending.deadline_ms.unwrap_or(0)) * 1_000;
-        if fault!(self, SamePathTwice) {
-            return self.dispatch(now, &Sending { paths: TopicPaths::One, ..*sending }, dests, out);
-        }
-        let Net { routes, peers, topology, traffic, timers, stats, .. } = self;
-        let found = routes.copies(&hosts, deadline_us);
-        stats.unreachable += found.trees.unreachable.len() as u64;
         let slowest_us = found.slowest_us.iter().copied().max().unwrap_or(0);
         // Nothing waits for a copy that is late.
-        let earlier_us = traffic.copies.send(sending.id, u64::from(slowest_us).min(deadline_us));
-        let copying = Copying { slowest_us: &found.slowest_us, earlier_us, deadline_us };
-        let mut carrier = Carrier { now, peers, topology, traffic, timers, stats };
+        let earlier_us = self.traffic.copies.send(sending.id, u64::from(slowest_us).min(deadline_us));
+        let copying = CopyAges { slowest_us: &found.slowest_us, earlier_us, deadline_us };
+        self.stats.events_copied += 1;
+        self.stats.unreachable += found.trees.unreachable.len() as u64;
         let mut broken = Vec::new();
         for tree in &found.trees.trees {
-            let parts = TreeParts { tree, dests, avoided: &[], copying: Some(copying) };
-            carrier.send_tree(sending, parts, &mut broken, out);
+            let parts = TreeParts { tree, dests, avoided: &[], last_us: None, copying: Some(copying) };
+            self.send_tree(sending, parts, &mut broken, out);
         }
-        // A destination has lost its copy only if it stands nowhere else.
+        // A destination has lost its copies only if it stands nowhere else.
         let dead: Vec<u16> = broken.iter().map(|(port, _)| *port).collect();
         if !dead.is_empty() {
             let kept: BTreeSet<u16> = found.trees.trees.iter().flat_map(|tree| tree.destinations_but(&dead)).collect();
             let is_lost = |(host, _): &(HostId, Dest)| {
-                hosts.binary_search(host).is_ok_and(|number| !kept.contains(&(number as u16)))
+                let number = dests.binary_search_by_key(host, |(known, _)| *known);
+                number.is_ok_and(|number| !kept.contains(&(number as u16)))
             };
             broken.iter_mut().for_each(|(_, below)| below.retain(is_lost));
+            broken.retain(|(_, below)| !below.is_empty());
         }
-        for (port, below) in broken.into_iter().filter(|(_, below)| !below.is_empty()) {
-            self.repair(now, sending, port, below, out);
-        }
+        (broken, self.traffic.copies.due(sending.id.pubend))
     }
 }
 
 /// What the frames of copies say of each other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Copying<'a> {
+pub(super) struct CopyAges<'a> {
     /// By destination: the time of its slowest path, microseconds.
     slowest_us: &'a [u32],
     /// The age of the event, microseconds, by which copies of earlier ones should have arrived.
@@ -160,7 +138,7 @@ pub(super) struct Copying<'a> {
     deadline_us: u64,
 }
 
-impl Copying<'_> {
+impl CopyAges<'_> {
     /// See [`whimbrel_wire::CopiedEvent::last_us`]; of a part with these destinations.
     pub(super) fn last_us(&self, part: &[TreeNode]) -> u32 {
         let slowest =

@@ -73,19 +73,12 @@ impl Net {
             event: frame.event,
         };
         tell_hop(&sending, Hop::Came { from, is_answer: frame.answer }, io.out);
-        // A copy whose path was changed, or an answer, may follow one that is lost.
-        let is_copy = last_us.is_some() && !frame.answer && frame.repairers.as_slice().is_empty();
-        let is_known = is_copy && self.traffic.copies.knows(id);
+        let is_known = last_us.is_some() && self.traffic.copies.knows(id);
         let mut is_relayed = false;
         for part in tree.children() {
             is_relayed = true;
-            if is_known && fault!(self, KnownCopyEnds) {
-                continue;
-            }
-            if !is_copy {
+            if !(is_known && fault!(self, KnownCopyEnds)) {
                 self.pass_on(now, &sending, &part, frame.default_previous, io.out);
-            } else {
-                self.pass_copy_on(now, &sending, &part, frame.default_previous, io.out);
             }
         }
         if is_relayed {

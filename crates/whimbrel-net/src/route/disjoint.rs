@@ -10,7 +10,8 @@ use super::paths::Paths;
 const NONE: u32 = u32::MAX;
 
 /// What it adds to the weight of a pair that both paths use a link: more than all links of a path
-/// cost, so that of pairs with the same brokers in common the one is least that shares fewest links.
+/// cost, so that of pairs with the same brokers in common the one is least that shares fewest
+/// links.
 pub(super) const SHARED_LINK: u64 = 1 << 43;
 
 /// What it adds to the weight of a pair that both paths visit a broker: more than all links in
@@ -31,20 +32,21 @@ pub(super) struct PathPair {
 /// The method finds pairs without a common arc. Here each broker is an arc from the node where its
 /// links arrive, twice its index, to the node where they leave, one more; and each arc of the tree
 /// of shortest paths exists a second time, at the price of [`SHARED_LINK`] or [`SHARED_BROKER`] on
-/// top. So a pair exists for every broker that is reached, and no cut broker is a special case. Other arcs need no second
-/// one: both paths of a least pair use an arc only if it is on the shortest path.
+/// top. So a pair exists for every broker that is reached, and no cut broker is a special case.
+/// Other arcs need no second one: both paths of a least pair use an arc only if it is on the
+/// shortest path.
 ///
 /// Takes m log n steps for n brokers and m links, and one more for each level of the tree.
 #[derive(Debug)]
 pub(super) struct DisjointPairs {
     source: u32,
     /// The arc over which each node is reached beside the tree, if it is.
-    branches: Vec<Branch>,
+    side_arcs: Vec<SideArc>,
 }
 
 /// How the pair of a node differs from the pair of another one.
 #[derive(Clone, Copy, Debug)]
-struct Branch {
+struct SideArc {
     /// The node from which an arc beside the tree leads to this one.
     from: u32,
     /// The node whose removal has separated the two: its pair goes on with that arc.
@@ -71,7 +73,7 @@ struct Labelling<'a> {
     graph: &'a Graph,
     tree: &'a Paths,
     weights: Vec<u64>,
-    branches: Vec<Branch>,
+    side_arcs: Vec<SideArc>,
     is_labelled: Vec<bool>,
     /// By node: the nodes behind it in the tree.
     children: Vec<Vec<u32>>,
@@ -97,7 +99,7 @@ impl DisjointPairs {
                 labelling.label(node);
             }
         }
-        DisjointPairs { source, branches: labelling.branches }
+        DisjointPairs { source, side_arcs: labelling.side_arcs }
     }
 
     /// The pair of a broker that the tree reaches, other than the source.
@@ -108,7 +110,7 @@ impl DisjointPairs {
         let mut node = arrival(broker);
         while node != root {
             marked.push(node);
-            node = self.branches[node as usize].behind;
+            node = self.side_arcs[node as usize].behind;
         }
         let path = |marked: &mut Vec<u32>| {
             let mut brokers = vec![broker];
@@ -117,7 +119,7 @@ impl DisjointPairs {
                 node = match marked.iter().position(|known| *known == node) {
                     Some(at) => {
                         marked.swap_remove(at);
-                        self.branches[node as usize].from
+                        self.side_arcs[node as usize].from
                     }
                     None => parent(tree, node),
                 };
@@ -155,7 +157,7 @@ impl<'a> Labelling<'a> {
             graph,
             tree,
             weights: vec![u64::MAX; count],
-            branches: vec![Branch { from: NONE, behind: NONE }; count],
+            side_arcs: vec![SideArc { from: NONE, behind: NONE }; count],
             is_labelled: vec![false; count],
             children,
             sizes,
@@ -280,7 +282,7 @@ impl<'a> Labelling<'a> {
         let weight = weight + excess;
         if !self.is_labelled[to as usize] && weight < self.weights[to as usize] {
             self.weights[to as usize] = weight;
-            self.branches[to as usize] = Branch { from, behind };
+            self.side_arcs[to as usize] = SideArc { from, behind };
             self.heap.push(Reverse((weight, to)));
         }
     }

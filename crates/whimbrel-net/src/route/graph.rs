@@ -129,7 +129,8 @@ impl Graph {
     }
 
     /// This graph with a link between one broker and each of `costs`, at that cost, in place of one
-    /// that there may be. `weight` of the brokers at its ends comes on top of the cost of each link.
+    /// that there may be. `weight` of the brokers at its ends comes on top of the cost of each
+    /// link.
     pub(super) fn with_links_of(&self, broker: u32, costs: &BTreeMap<u32, u64>, weight: impl Fn(u32) -> u64) -> Graph {
         let (hosts, protocols) = (self.hosts.clone(), self.protocols.clone());
         let (mut begins, mut edges) = (Vec::with_capacity(self.begins.len()), Vec::with_capacity(self.edges.len()));

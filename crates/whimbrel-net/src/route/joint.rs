@@ -40,12 +40,12 @@ pub(super) struct JointPaths<'a> {
     search: PairSearch<'a>,
     destinations: BTreeSet<u32>,
     placed: BTreeMap<u32, PlacedBroker>,
-    blocks: Vec<Block>,
+    blocks: Vec<OrderBlock>,
 }
 
 /// A part of the graph that no single broker cuts off.
 #[derive(Debug)]
-struct Block {
+struct OrderBlock {
     root: u32,
     /// Its other brokers that are placed.
     order: Vec<u32>,
@@ -155,7 +155,7 @@ impl<'a> JointPaths<'a> {
             search,
             destinations: destinations.iter().copied().collect(),
             placed: [(source, root)].into(),
-            blocks: vec![Block { root: source, order: Vec::new() }],
+            blocks: vec![OrderBlock { root: source, order: Vec::new() }],
         }
     }
 
@@ -272,7 +272,7 @@ impl<'a> JointPaths<'a> {
         let block = match ear.block {
             EarBlock::Known(block) => block,
             EarBlock::Behind(root) => {
-                self.blocks.push(Block { root, order: Vec::new() });
+                self.blocks.push(OrderBlock { root, order: Vec::new() });
                 self.blocks.len() - 1
             }
             EarBlock::Bridge(root) => return self.insert_bridge(root, ear.brokers[0]),
@@ -336,11 +336,11 @@ mod tests {
         with(PairSearch { graph, tree: &tree, pairs: &pairs, source: 0, deadline_us })
     }
 
-    /// How often each link is crossed in each direction, if each broker passes a part of the tree on
-    /// only once.
+    /// How often each link is crossed in each direction, if each broker passes a part of the tree
+    /// on only once.
     fn crossings(graph: &Graph, source: u32, paths: &[Vec<Vec<u32>>]) -> BTreeMap<[u32; 2], usize> {
         let trees = trees::join(graph, source, paths).trees;
-        let mut parts: BTreeMap<[u32; 2], BTreeSet<Vec<(u16, u16, Option<u16>)>>> = BTreeMap::new();
+        let mut parts: BTreeMap<[u32; 2], BTreeSet<String>> = BTreeMap::new();
         for tree in &trees {
             // From each node: its broker, and the end of its part.
             let mut open = vec![(0, source)];
@@ -350,8 +350,8 @@ mod tests {
                     let end = child + trees::end_of_part(&tree.nodes[child..]).expect("a child is there");
                     let port = tree.nodes[child].port;
                     let to = graph.edges(broker).iter().find(|edge| edge.port == port).expect("a link").to;
-                    let part = tree.nodes[child..end].iter().map(|node| (node.port, node.children, node.destination));
-                    parts.entry([broker, to]).or_default().insert(part.collect());
+                    let part = format!("{:?}", &tree.nodes[child..end]);
+                    parts.entry([broker, to]).or_default().insert(part);
                     open.push((child, to));
                     child = end;
                 }

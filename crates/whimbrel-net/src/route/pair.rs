@@ -243,7 +243,8 @@ impl<'a> BrokerSets<'a> {
             if let Some((_, first, second)) = (0..=all).filter(|set| is_in_time(*set)).filter_map(pair).min() {
                 return Some(PathPair { paths: [self.path(first), self.path(second)] });
             }
-            // One more broker may be shared. A greater set has not been changed before a smaller one.
+            // One more broker may be shared. A greater set has not been changed before a smaller
+            // one.
             for set in 0..=all {
                 for member in (0..count).filter(|member| set >> member & 1 == 0) {
                     seconds[set] = seconds[set].min(seconds[set | 1 << member]);

@@ -62,6 +62,17 @@ const COUNTERS: &[Row<Number>] = &[
     ("whimbrel_overlay_events_repeated", "Events of other brokers that came and were known already", |s| {
         s.events_repeated
     }),
+    (
+        "whimbrel_overlay_events_held_back",
+        "Best-effort events of other brokers that waited behind a hole for copies of earlier ones",
+        |s| s.events_held_back,
+    ),
+    ("whimbrel_overlay_events_copied", "Own events that went over two ways to each broker", |s| s.net.events_copied),
+    (
+        "whimbrel_overlay_copies_joined",
+        "Copies of events that were not passed on, as another one had gone over the same link",
+        |s| s.net.copies_joined,
+    ),
     ("whimbrel_overlay_events_relayed", "Events that passed through to other brokers", |s| s.net.events_relayed),
     ("whimbrel_overlay_repairs", "Ways of events that were changed here because a link was down", |s| s.net.repairs),
     (

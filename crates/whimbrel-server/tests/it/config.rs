@@ -248,11 +248,23 @@ fn discovery_takes_dev_and_is_on_by_default_where_others_could_be_found() {
 fn what_comes_later_is_refused_clearly() {
     let file = File::new("dev = true\nlisten_quic = \"off\"\n");
     file.load(&[]).expect("asking for nothing is no mistake");
-    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\npaths = 2\n").refusal(&[]);
+    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\navailability = 0.99\n").refusal(&[]);
     assert_says(&refusal, "is not available in this version");
     assert_says(&refusal, "[whimbrel.toml:4:");
     let refusal = file.refusal(&[flag("listen_quic", "127.0.0.1:0")]);
     assert_says(&refusal, "`listen_quic` is not available in this version");
+}
+
+#[test]
+fn several_paths_of_a_topic_take_a_deadline() {
+    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\npaths = 2\n").refusal(&[]);
+    assert_says(&refusal, "a topic profile has `paths`, and no `deadline`");
+    assert_says(&refusal, "[whimbrel.toml:2:");
+    let file = File::new("dev = true\n[[topic]]\nfilter = \"a\"\ndeadline = \"50 ms\"\npaths = 2\n");
+    let profile = &file.load(&[]).expect("a configuration").topics[0];
+    assert_eq!(profile.paths, whimbrel_core::TopicPaths::Two);
+    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\npaths = 3\n").refusal(&[]);
+    assert_says(&refusal, "`paths`");
 }
 
 #[test]

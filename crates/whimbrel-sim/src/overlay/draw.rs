@@ -71,7 +71,7 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     let is_apart = random.chance(500);
     let mut drawn = random.clone().fork();
     let mut timed = random.clone().fork().fork();
-    world.net.deadline = deadline(&mut timed);
+    world.net.terms.deadline = deadline(&mut timed);
     let drifts = timed.chance(500);
     let has_disks = drawn.chance(600);
     for _ in 0..count {

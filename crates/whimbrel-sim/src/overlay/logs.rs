@@ -40,7 +40,7 @@ enum State {
 }
 
 /// What holds for all topics.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TopicTerms {
     /// Their deadline, if they have one.
     pub(super) deadline: Option<Duration>,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use whimbrel_core::overlay::INTEREST_MAX;
 use whimbrel_core::overlay::OverlayStats;
-use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput, TopicPaths};
+use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 
@@ -115,10 +115,8 @@ pub(super) struct Fabric {
     past: Vec<OverlayStats>,
     /// Records of events that became durable, each with its machine; `None`: not collected.
     pub(super) logged: Option<Vec<(usize, Logged)>>,
-    /// The deadline of all topics, if they have one.
-    pub(super) deadline: Option<Duration>,
-    /// The paths of their events, if they have one.
-    pub(super) paths: TopicPaths,
+    /// What holds for all topics.
+    pub(super) terms: TopicTerms,
     pub(super) prepare: Box<Prepare>,
     pub(super) random: Random,
     at_once: u32,
@@ -146,8 +144,7 @@ impl Fabric {
             cache: None,
             past: Vec::new(),
             logged: None,
-            deadline: None,
-            paths: TopicPaths::One,
+            terms: TopicTerms::default(),
             prepare: Box::new(|_| {}),
             random,
             at_once: 0,
@@ -189,7 +186,7 @@ impl Fabric {
         config.sys_interval = None;
         let seed = self.random.next();
         let now = self.nodes[node].clock(self.now);
-        let terms = TopicTerms { deadline: self.deadline, paths: self.paths };
+        let terms = self.terms;
         let mut broker = match &mut self.nodes[node].log {
             Some(log) => log.with_terms(terms).open(config, (seed, now), &self.prepare),
             None => diskless(config, seed, now, terms),

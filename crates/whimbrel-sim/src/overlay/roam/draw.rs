@@ -165,7 +165,7 @@ pub(super) fn world(world: &mut World<'_>, wander: Wander) -> Plan {
     }
     let mut timed = random.clone().fork().fork();
     let drawn = deadline(&mut timed);
-    world.net.deadline = drawn.or(world.is_disturbed.then_some(URGENT));
+    world.net.terms.deadline = drawn.or(world.is_disturbed.then_some(URGENT));
     let drifts = timed.chance(500) || world.is_disturbed;
     for _ in 0..count {
         let ahead = if random.chance(300) { random.below(2_000_000_000) as i64 } else { 0 };

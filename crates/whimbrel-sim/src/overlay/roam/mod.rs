@@ -116,8 +116,8 @@ pub fn run_overloaded_mutant(seed: u64, wander: Wander, mutant: whimbrel_core::M
 }
 
 /// As [`run`], with topics that have deadlines and links that become slow, lossy or narrow in one
-/// direction or both, or are cut again and again: events, which take these `paths`, change their way
-/// all the time.
+/// direction or both, or are cut again and again: events, which take these `paths`, change their
+/// way all the time.
 pub fn run_disturbed(seed: u64, paths: TopicPaths) -> Report {
     let _told = super::Told(seed);
     play_disturbed(seed, paths, fresh(seed, None))
@@ -188,7 +188,7 @@ fn play_overloaded(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
 
 fn play_disturbed(seed: u64, paths: TopicPaths, mut world: World<'_>) -> Report {
     world.is_disturbed = true;
-    world.net.paths = paths;
+    world.net.terms.paths = paths;
     let mut plan = draw::world(&mut world, Wander::Everywhere);
     plan.faults.extend(draw::disturbances(&world, plan.storm, seed));
     play_planned(seed, plan, world)
