@@ -80,6 +80,14 @@ impl Broker {
         self
     }
 
+    /// Its configuration has this as well.
+    pub fn configured(self, more: &str) -> Broker {
+        let path = self.file("whimbrel.toml");
+        let text = std::fs::read_to_string(&path).expect("it is written") + more;
+        std::fs::write(path, text).expect("a file");
+        self
+    }
+
     pub fn url(&self) -> String {
         format!("mqtt://{}", self.mqtt)
     }

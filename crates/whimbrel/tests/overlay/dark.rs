@@ -7,6 +7,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use whimbrel_client::{Client, Event, Events, Options, Publish, QoS, Receipt, Subscription};
 use whimbrel_sim::wan::{Loss, WanProfile};
 
+use crate::broker::Broker;
 use crate::world::World;
 
 /// Between two events.
@@ -35,8 +36,16 @@ const LINK: WanProfile = WanProfile { delay: Duration::from_millis(4), ..WanProf
 const SLOW: WanProfile = WanProfile { delay: Duration::from_millis(700), ..WanProfile::PERFECT };
 const LOSSY: WanProfile = WanProfile { loss: Loss::independent(300_000), ..LINK };
 
-/// A publisher at broker 0 and a subscriber at broker 2.
+/// The profile of topics whose events take two paths.
+const COPIED: &str = "[[topic]]\nfilter = \"alert/#\"\ndeadline = \"200 ms\"\npaths = 2\n";
+
+/// Between two events that take two paths.
+const COPIED_PACE: Duration = Duration::from_millis(20);
+
+/// A publisher at broker 0 and a subscriber at another one.
 struct AlarmFlow {
+    topic: &'static str,
+    qos: QoS,
     publisher: Client,
     subscriber: Events,
     /// Between two events.
@@ -55,14 +64,21 @@ struct AlarmFlow {
 }
 
 impl AlarmFlow {
+    /// Alarms to broker 2.
     async fn start(world: &World) -> AlarmFlow {
+        AlarmFlow::of(world, 2, "alarm/1", QoS::AtLeastOnce).await
+    }
+
+    async fn of(world: &World, to: usize, topic: &'static str, qos: QoS) -> AlarmFlow {
         let connect = |site: usize| Client::connect(Options::new(world.brokers[site].url()));
         let (publisher, _) = connect(0).await.expect("broker 0 takes clients");
-        let (client, subscriber) = connect(2).await.expect("broker 2 takes clients");
+        let (client, subscriber) = connect(to).await.expect("it takes clients");
         let mut subscriber = subscriber;
-        let subscription = Subscription::to("alarm/#").qos(QoS::AtLeastOnce).notices();
+        let subscription = Subscription::to(topic).qos(QoS::AtLeastOnce).notices();
         subscriber.during(client.subscribe_to(&subscription)).await.expect("it is granted");
         AlarmFlow {
+            topic,
+            qos,
             publisher,
             subscriber,
             pace: PACE,
@@ -84,7 +100,7 @@ impl AlarmFlow {
                 _ = pace.tick() => {
                     self.sent += 1;
                     let body = format!("{}{}", self.sent, self.filling);
-                    let publish = Publish::new("alarm/1", body).qos(QoS::AtLeastOnce);
+                    let publish = Publish::new(self.topic, body).qos(self.qos);
                     self.receipts.push(self.publisher.send(publish).await.expect("its broker lives"));
                 }
                 event = self.subscriber.next() => self.take(event),
@@ -167,4 +183,40 @@ async fn events_with_a_deadline_leave_a_link_that_becomes_lossy_under_load_and_n
     println!("events that left the link, {causes:?}: {before:?} before, {after:?} after");
     let [before, after] = [before, after].map(|counts| counts.iter().sum::<f64>());
     assert!(after > before, "no event left the lossy link: {before} before, {after} after");
+}
+
+/// Best-effort events take two paths, over brokers 1 and 2, to broker 3. Lets the first link of one
+/// path get into trouble: none is missing, also of those that were sent before that was known.
+async fn none_is_missing(seed: u64, trouble: impl Fn(&World)) {
+    let brokers = (0..4).map(|number| Broker::new(number).configured(COPIED)).collect();
+    let world = World::join(brokers, &[(0, 1), (0, 2), (1, 3), (2, 3)], LINK, seed).await;
+    let mut flow = AlarmFlow::of(&world, 3, "alert/1", QoS::AtMostOnce).await;
+    flow.pace = COPIED_PACE;
+    timeout(PATIENCE, flow.run(|flow| flow.is_watched)).await.expect("streams with a deadline are used");
+    // What was published before is another matter.
+    let copied = |world: &World| world.brokers[0].metric("whimbrel_overlay_events_copied_total", "");
+    let before = tokio::task::block_in_place(|| copied(&world));
+    let warm = Instant::now();
+    flow.run(|_| warm.elapsed() > Duration::from_secs(1)).await;
+    trouble(&world);
+    let began = Instant::now();
+    flow.run(|_| began.elapsed() > TROUBLE).await;
+    let after = tokio::task::block_in_place(|| copied(&world));
+    assert!(after >= before + 50.0, "{before} and {after} events took two paths");
+    flow.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn none_of_the_events_with_two_paths_is_missing_when_a_link_loses_everything() {
+    none_is_missing(31, |world| world.relay(0, 1).cut()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn none_of_the_events_with_two_paths_is_missing_when_a_link_becomes_slow() {
+    none_is_missing(32, |world| world.relay(0, 2).set_profile(SLOW, SLOW)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn none_of_the_events_with_two_paths_is_missing_when_a_link_loses_packets() {
+    none_is_missing(33, |world| world.relay(0, 1).set_profile(LOSSY, LOSSY)).await;
 }

@@ -52,7 +52,8 @@ pub fn deadline(layout: &Layout) -> Option<Duration> {
 pub fn configuration(deadline: Duration) -> String {
     let millis = deadline.as_millis();
     format!(
-        "[[topic]]\nfilter = \"{ALL}\"\nreliability = \"reliable\"\npersistence = \"volatile\"\ndeadline = \"{millis} ms\"\n"
+        "[[topic]]\nfilter = \"{ALL}\"\nreliability = \"reliable\"\npersistence = \"volatile\"\ndeadline = \"{millis} ms\"\n\
+         paths = 2\n"
     )
 }
 
