@@ -54,8 +54,7 @@ impl Plan {
         for pair in &pairs {
             let [one, other] = pair.ends;
             assert!(one < other && other < brokers, "a pair is of two brokers, in order");
-            let is_near = |way: Duration| way.as_secs_f64() <= stretch * pair.delay.as_secs_f64();
-            if !ways.between(one, other).is_some_and(is_near) {
+            if !ways.is_within(pair, stretch) {
                 links.insert(pair.ends);
                 ways.link(pair);
             }
@@ -76,6 +75,19 @@ impl Plan {
             }
         }
         Plan { links: links.into_iter().collect(), holding, ways }
+    }
+
+    /// The plan with other links, in order, of the same pairs: with them the same brokers hold
+    /// others together.
+    pub fn relinked(&self, pairs: &[Pair], links: Vec<[usize; 2]>) -> Plan {
+        let mut ways = Ways::new(self.ways.brokers);
+        pairs.iter().filter(|pair| links.binary_search(&pair.ends).is_ok()).for_each(|pair| ways.link(pair));
+        Plan { links, holding: self.holding.clone(), ways }
+    }
+
+    /// Whether for each pair the path is at most `stretch` times as long as the direct one.
+    pub fn is_within(&self, pairs: &[Pair], stretch: f64) -> bool {
+        pairs.iter().all(|pair| self.ways.is_within(pair, stretch))
     }
 
     /// The delay from one broker to another over the links; `None`: there is no path.
@@ -115,6 +127,12 @@ impl Ways {
 
     fn between(&self, one: usize, other: usize) -> Option<Duration> {
         Some(self.span(one, other)).filter(|span| *span < u64::MAX).map(Duration::from_nanos)
+    }
+
+    /// Whether the path between two is at most `stretch` times as long as the direct one.
+    fn is_within(&self, pair: &Pair, stretch: f64) -> bool {
+        let is_near = |way: Duration| way.as_secs_f64() <= stretch * pair.delay.as_secs_f64();
+        self.between(pair.ends[0], pair.ends[1]).is_some_and(is_near)
     }
 
     /// Links two brokers, and shortens all paths that are shorter over this link.
