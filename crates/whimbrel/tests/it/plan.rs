@@ -20,4 +20,11 @@ fn links_are_proposed_as_configuration() {
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(err.contains("cannot read nothing.csv"), "{err}");
     assert_eq!(plan(&["trips.csv", "--stretch", "0.5"]).0, 2);
+    // Over north it takes 14.6 ms from east to south: half of 10 and of 18, and 0.6 ms.
+    let (code, out, err) = plan(&["trips.csv", "--disjoint", "12 ms", "--broker", "south"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.contains("both within 12ms (0.3 ms for each link included): 1 of 3\n"), "{out}");
+    assert!(out.contains(" with south that cannot have them, whatever measured pairs are linked: 1\n"), "{out}");
+    assert!(out.contains("\n#   east, south: a second way takes 14.6 ms\n\n# south\n"), "{out}");
+    assert_eq!(plan(&["trips.csv", "--disjoint", "50"]).0, 2);
 }
