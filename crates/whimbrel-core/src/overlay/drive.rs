@@ -221,7 +221,8 @@ impl Broker {
             match due {
                 Due::Quiet(number) => self.overlay.tell_quiet(now, number, &mut self.streams, out),
                 Due::Repair(pubend) => self.overlay.request_holes(now, pubend, &mut self.streams, out),
-                Due::HeldBack(pubend) => self.pass_known(now, pubend, out),
+                Due::HeldBack(pubend) if self.streams.remote(pubend).is_some() => self.pass_known(now, pubend, out),
+                Due::HeldBack(_) => {}
                 Due::Predecessor(_) => self.check_stalled(now, out),
                 Due::Read(pubend) => self.read_remote(now, pubend, out),
                 Due::Unblock => self.unblock_due(now),

@@ -94,8 +94,6 @@ pub(crate) struct Destinations {
     slots: Vec<Option<Box<Destination>>>,
     free: Vec<u32>,
     by_host: BTreeMap<HostId, u32>,
-    /// Per own stream, when the last copy of its events should be everywhere.
-    pub(super) copies_due: [Time; Streams::COUNT],
     /// The event that is being sent, in its packed form.
     event: Vec<u8>,
 }
@@ -242,9 +240,13 @@ impl Overlay {
             let (answer, last_us) = (false, None);
             let sending =
                 Sending { id, age_us, deadline_ms, answer, retain, repairers, by_datagram, paths, last_us, event };
-            let copies_due = self.net.send_own(now, &sending, &dests, out);
-            let due = &mut self.destinations.copies_due[usize::from(id.pubend.index())];
-            *due = copies_due.max(*due);
+            let copies_take = self.net.send_own(now, &sending, &dests, out);
+            if !copies_take.is_zero() {
+                for number in wanted.iter() {
+                    let destination = self.destinations.get_mut(*number).expect("who stands in the index is served");
+                    destination.silences.wait_for(usize::from(id.pubend.index()), now + copies_take);
+                }
+            }
             self.destinations.event = bytes;
             if fault!(self, PreviousNotMoved) {
                 self.take_back(id, &dests);

@@ -38,10 +38,10 @@ pub(crate) struct HeldBack {
 
 impl HeldBack {
     /// How long an event may wait for copies that should have come after `copies`; its deadline and
-    /// what is left of that, if it has one.
+    /// what is left of that; not at all without one.
     pub(super) fn span(copies: Duration, deadline: Option<Duration>, slack: Option<Duration>) -> Duration {
         let reserved = RESERVED + deadline.unwrap_or(Duration::ZERO) / RESERVED_ONE_IN;
-        slack.map_or(copies, |slack| copies.min(slack.saturating_sub(reserved)))
+        slack.map_or(Duration::ZERO, |slack| copies.min(slack.saturating_sub(reserved)))
     }
 
     /// Holds an event back. Returns false if there is no room.
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(HeldBack::span(MILLI * 10, deadline, Some(MILLI * 40)), MILLI * 10);
         assert_eq!(HeldBack::span(MILLI * 60, deadline, Some(MILLI * 40)), MILLI * 34);
         assert_eq!(HeldBack::span(MILLI * 60, deadline, Some(MILLI)), Duration::ZERO);
-        assert_eq!(HeldBack::span(MILLI * 60, None, None), MILLI * 60);
+        assert_eq!(HeldBack::span(MILLI * 60, None, None), Duration::ZERO, "it is not in a hurry");
     }
 
     #[test]

@@ -72,7 +72,12 @@ impl Overlay {
         copies: Duration,
         streams: &mut Sources,
     ) {
-        if pubend.reliability() == Reliability::BestEffort || self.holes.of.contains_key(&pubend) {
+        if pubend.reliability() == Reliability::BestEffort {
+            return;
+        }
+        // Before the first time, a hole that may wait less brings that forward.
+        let known = self.holes.of.get(&pubend).map(|known| (known.at, known.pause));
+        if known.is_some_and(|(_, pause)| !pause.is_zero()) {
             return;
         }
         let Some(remote) = streams.remote(pubend) else { return };
@@ -80,6 +85,12 @@ impl Overlay {
             let copies = if fault!(self, NoCopyGrace) { Duration::ZERO } else { copies.min(COPY_GRACE_MAX) };
             let grace = REPAIR_GRACE.max(copies);
             let at = now + slack.map_or(grace, |slack| grace.min(slack / 2));
+            if let Some((known, _)) = known {
+                if known <= at {
+                    return;
+                }
+                self.cancel_timer(known, Due::Repair(pubend));
+            }
             let mending = HoleRepair { pause: Duration::ZERO, at, first: None, events: 0, bytes: 0 };
             self.holes.of.insert(pubend, mending);
             self.set_timer(at, Due::Repair(pubend));

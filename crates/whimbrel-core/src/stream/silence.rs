@@ -42,18 +42,25 @@ pub(crate) struct SilenceTimes {
     next: [Time; Streams::COUNT],
     /// The pause before each of these times; zero: at once.
     pauses: [Duration; Streams::COUNT],
+    /// When the last copies of its events should be there; zero: they are.
+    copies: [Time; Streams::COUNT],
     /// The first timer that is set, so that an event costs a comparison.
     timer: Time,
 }
 
 impl SilenceTimes {
     /// Nothing is told.
-    pub(crate) const NEVER: SilenceTimes =
-        SilenceTimes { next: [Time::MAX; Streams::COUNT], pauses: [Duration::ZERO; Streams::COUNT], timer: Time::MAX };
+    pub(crate) const NEVER: SilenceTimes = SilenceTimes {
+        next: [Time::MAX; Streams::COUNT],
+        pauses: [Duration::ZERO; Streams::COUNT],
+        copies: [Time::ZERO; Streams::COUNT],
+        timer: Time::MAX,
+    };
 
     /// All streams are told at once.
     pub(crate) fn tell_all(&mut self, now: Time) {
-        *self = SilenceTimes { next: [now; Streams::COUNT], timer: self.timer, ..SilenceTimes::NEVER };
+        let SilenceTimes { copies, timer, .. } = *self;
+        *self = SilenceTimes { next: [now; Streams::COUNT], copies, timer, ..SilenceTimes::NEVER };
     }
 
     /// Puts a stream off, as an event of it is on its path.
@@ -61,11 +68,15 @@ impl SilenceTimes {
         (self.next[own], self.pauses[own]) = (now + QUIET_GRACE, QUIET_GRACE);
     }
 
-    /// Puts streams off until the moments that are theirs, if these are to come.
-    fn wait_for(&mut self, now: Time, moments: &[Time; Streams::COUNT]) {
-        for (next, moment) in self.next.iter_mut().zip(moments).filter(|(_, moment)| **moment > now) {
-            *next = (*next).max(*moment);
-        }
+    /// Puts a stream off while copies of its events are on their path: silence takes one path, and
+    /// would close the hole of an event whose copy is still to come.
+    pub(crate) fn wait_for(&mut self, own: usize, copies: Time) {
+        self.copies[own] = copies.max(self.copies[own]);
+    }
+
+    /// When silence of a stream may be told: at once if the destination's interest has changed.
+    fn at(&self, own: usize) -> Time {
+        if self.pauses[own].is_zero() { self.next[own] } else { self.next[own].max(self.copies[own]) }
     }
 
     /// The time at which a timer has to be set, if there is none that is early enough; it counts as
@@ -78,7 +89,7 @@ impl SilenceTimes {
 
     /// When the first stream is due.
     fn first(&self) -> Time {
-        self.next.iter().copied().min().unwrap_or(Time::MAX)
+        (0..Streams::COUNT).map(|own| self.at(own)).min().unwrap_or(Time::MAX)
     }
 
     /// The streams that are told now: those that are due, and if there is one, those whose pause is
@@ -89,7 +100,8 @@ impl SilenceTimes {
         }
         let is_due = |own: &usize| {
             let pause = self.pauses[*own];
-            self.next[*own] <= now + pause / 2 && (pause.is_zero() || !is_once)
+            let is_free = pause.is_zero() || self.copies[*own] <= now;
+            self.next[*own] <= now + pause / 2 && is_free && (pause.is_zero() || !is_once)
         };
         let due: Vec<usize> = (0..Streams::COUNT).filter(is_due).collect();
         for own in &due {
@@ -122,11 +134,9 @@ impl Overlay {
         if !self.net.is_reachable(host) {
             return;
         }
-        // Silence takes one path, and would close the hole of an event whose copy is on its way.
-        let copies_due = self.destinations.copies_due;
         let destination = self.destinations.get_mut(number).expect("it is served");
-        if !fault!(self, SilenceBeforeCopies) {
-            destination.silences.wait_for(now, &copies_due);
+        if fault!(self, SilenceBeforeCopies) {
+            destination.silences.copies = [Time::ZERO; Streams::COUNT];
         }
         let due = destination.silences.take_due(now, is_once, is_few);
         let first = if is_once { Time::MAX } else { destination.silences.first() };

@@ -36,8 +36,6 @@ pub(super) struct TreeParts<'a> {
     pub(super) dests: &'a [(HostId, Dest)],
     /// Parts behind these ports are left out.
     pub(super) avoided: &'a [u16],
-    /// See [`CopiedEvent::last_us`]; of copies it is another one for each part.
-    pub(super) last_us: Option<u32>,
     /// Of copies.
     pub(super) copying: Option<CopyAges<'a>>,
 }
@@ -53,13 +51,11 @@ pub(crate) struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// Sends an event along trees in which each destination stands once. `last_us`: see
-    /// [`CopiedEvent::last_us`], of earlier events. Returns the parts for which there is no link,
-    /// or one that is avoided.
+    /// Sends an event along trees in which each destination stands once. Returns the parts for
+    /// which there is no link, or one that is avoided.
     pub(super) fn send_trees(
         &mut self,
         sending: &Sending<'_>,
-        last_us: Option<u32>,
         found: &Trees,
         dests: &[(HostId, Dest)],
         avoided: &[u16],
@@ -70,7 +66,7 @@ impl Carrier<'_> {
         self.stats.unreachable += found.unreachable.len() as u64;
         let mut broken = Vec::new();
         for tree in &found.trees {
-            let parts = TreeParts { tree, dests, avoided, last_us, copying: None };
+            let parts = TreeParts { tree, dests, avoided, copying: None };
             self.send_tree(sending, parts, &mut broken, out);
         }
         broken
@@ -84,7 +80,7 @@ impl Carrier<'_> {
         broken: &mut Broken,
         out: &mut dyn LinkOutput,
     ) {
-        let TreeParts { tree, dests, avoided, last_us, copying } = parts;
+        let TreeParts { tree, dests, avoided, copying } = parts;
         let mut bytes = core::mem::take(&mut self.traffic.tree);
         for part in tree.parts() {
             let is_avoided = !avoided.is_empty() && avoided.contains(&part[0].port);
@@ -99,12 +95,10 @@ impl Carrier<'_> {
             let default = if copying.is_some() { dests[0].1.previous } else { dest(first).previous };
             bytes.clear();
             put_nodes(TreeWriter::new(&mut bytes, sending.id.tick, default), part, dest);
-            let last_us = copying.map(|copying| copying.last_us(part)).or(last_us);
-            if last_us.is_none() {
-                self.send_event(link, sending, &bytes, default, out);
-            } else {
-                self.send_event(link, &Sending { last_us, ..*sending }, &bytes, default, out);
-            }
+            match copying.map(|copying| copying.last_us(part)) {
+                None => self.send_event(link, sending, &bytes, default, out),
+                last_us => self.send_event(link, &Sending { last_us, ..*sending }, &bytes, default, out),
+            };
         }
         self.traffic.tree = bytes;
     }

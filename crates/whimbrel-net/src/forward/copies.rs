@@ -6,13 +6,16 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use whimbrel_event::{EventId, HOST_PUBENDS_MAX, HostId, PubendId, Seeded, Tick, Time};
+use whimbrel_event::{EventId, HOST_PUBENDS_MAX, HostId, Seeded, Tick};
 use whimbrel_wire::{Dest, Subtree};
 
 use super::Sending;
 use super::carrier::{Broken, Carrier, TreeParts};
 use crate::io::LinkOutput;
 use crate::route::{CopyTrees, TreeNode};
+
+/// The longest time that anything waits for a copy, microseconds.
+const COPIES_TAKE_MAX_US: u64 = 1_000_000;
 
 /// Most parts of trees of which is known that they were passed on.
 pub const PASSED_MAX: usize = 4_096;
@@ -47,11 +50,6 @@ impl CopiesSeen {
         let due = &mut self.due[usize::from(id.pubend.index())];
         *due = (*due).max(Tick(id.tick.0.saturating_add(slowest_us * 1_000)));
         earlier_us
-    }
-
-    /// When the last copy of the events of an own stream should have arrived everywhere.
-    pub(super) fn due(&self, pubend: PubendId) -> Time {
-        Time::from_nanos(self.due[usize::from(pubend.index())].0)
     }
 
     /// The age, microseconds, of an event at which the last copy of an earlier event of its stream
@@ -93,24 +91,25 @@ impl CopiesSeen {
 impl Carrier<'_> {
     /// Sends an event to these brokers along trees in which they stand twice. `dests` is in the
     /// order of host ids. Returns the destinations that stand only in parts for which there is no
-    /// link, and when the last copy should be everywhere.
+    /// link, and the age, microseconds, at which the last copy should be everywhere.
     pub(super) fn send_copies(
         &mut self,
         sending: &Sending<'_>,
         found: &CopyTrees,
         dests: &[(HostId, Dest)],
         out: &mut dyn LinkOutput,
-    ) -> (Broken, Time) {
+    ) -> (Broken, u64) {
         let deadline_us = u64::from(sending.deadline_ms.unwrap_or(0)) * 1_000;
         let slowest_us = found.slowest_us.iter().copied().max().unwrap_or(0);
         // Nothing waits for a copy that is late.
-        let earlier_us = self.traffic.copies.send(sending.id, u64::from(slowest_us).min(deadline_us));
+        let most_us = deadline_us.min(COPIES_TAKE_MAX_US);
+        let earlier_us = self.traffic.copies.send(sending.id, u64::from(slowest_us).min(most_us)).min(most_us);
         let copying = CopyAges { slowest_us: &found.slowest_us, earlier_us, deadline_us };
         self.stats.events_copied += 1;
         self.stats.unreachable += found.trees.unreachable.len() as u64;
         let mut broken = Vec::new();
         for tree in &found.trees.trees {
-            let parts = TreeParts { tree, dests, avoided: &[], last_us: None, copying: Some(copying) };
+            let parts = TreeParts { tree, dests, avoided: &[], copying: Some(copying) };
             self.send_tree(sending, parts, &mut broken, out);
         }
         // A destination has lost its copies only if it stands nowhere else.
@@ -124,7 +123,7 @@ impl Carrier<'_> {
             broken.iter_mut().for_each(|(_, below)| below.retain(is_lost));
             broken.retain(|(_, below)| !below.is_empty());
         }
-        (broken, self.traffic.copies.due(sending.id.pubend))
+        (broken, earlier_us.max(u64::from(slowest_us)).min(most_us))
     }
 }
 

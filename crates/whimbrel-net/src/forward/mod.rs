@@ -12,6 +12,8 @@ pub(crate) mod nack;
 mod relay;
 mod silence;
 
+use core::time::Duration;
+
 use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Part, Repairers, Silence, Subtree, TreeReader, TreeWriter};
 
@@ -151,14 +153,15 @@ pub struct SilenceTarget {
 
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
-    /// hosts. Returns when its last copy should have arrived everywhere; zero: it has none.
+    /// hosts. Returns how long it takes until its last copy, and those of earlier events of its
+    /// stream, should be everywhere; zero: it has none.
     pub fn send_own(
         &mut self,
         now: Time,
         sending: &Sending<'_>,
         dests: &[(HostId, Dest)],
         out: &mut dyn LinkOutput,
-    ) -> Time {
+    ) -> Duration {
         self.stats.events_forwarded += 1;
         self.stats.destinations += dests.len() as u64;
         self.dispatch(now, sending, dests, out)
@@ -179,7 +182,7 @@ impl Net {
         sending: &Sending<'_>,
         dests: &[(HostId, Dest)],
         out: &mut dyn LinkOutput,
-    ) -> Time {
+    ) -> Duration {
         self.routes.update(&self.topology);
         let may_copy = self.config.routing != Routing::Direct && !fault!(self, SamePathTwice);
         let deadline_us = sending.deadline_ms.map(|deadline_ms| u64::from(deadline_ms) * 1_000);
@@ -196,20 +199,25 @@ impl Net {
         let own = self.identity.host;
         let Net { routes, peers, topology, traffic, timers, stats, .. } = self;
         let mut carrier = Carrier { now, peers, topology, traffic, timers, stats };
-        let (broken, copies_due) = match copied_within_us {
-            Some(deadline_us) => carrier.send_copies(sending, routes.copies(&hosts, deadline_us), dests, out),
+        let mut sending = *sending;
+        let (broken, copies_take) = match copied_within_us {
+            Some(deadline_us) => {
+                let (broken, take_us) = carrier.send_copies(&sending, routes.copies(&hosts, deadline_us), dests, out);
+                sending.last_us = u32::try_from(take_us).ok();
+                (broken, Duration::from_micros(take_us.saturating_sub(sending.age_us)))
+            }
             None => {
                 let is_behind = deadline_us.is_some() && sending.id.pubend.host() == own;
                 let earlier_us = if is_behind { carrier.traffic.copies.earlier_us(sending.id) } else { 0 };
-                let last_us = u32::try_from(earlier_us).ok().filter(|us| *us > 0);
-                (carrier.send_trees(sending, last_us, routes.trees(&hosts), dests, &avoided, out), Time::ZERO)
+                sending.last_us = u32::try_from(earlier_us).ok().filter(|us| *us > 0);
+                (carrier.send_trees(&sending, routes.trees(&hosts), dests, &avoided, out), Duration::ZERO)
             }
         };
         self.traffic.hosts = hosts;
         for (port, below) in broken {
-            self.repair(now, sending, port, below, out);
+            self.repair(now, &sending, port, below, out);
         }
-        copies_due
+        copies_take
     }
 
     /// Passes an event on to one neighbour, along its part of the tree; a copy, unless this part
@@ -307,7 +315,7 @@ impl Net {
         self.routes.update(&self.topology);
         let found = self.routes.avoiding(sending.repairers.as_slice(), &dead).trees(&hosts);
         let sending = Sending { repairers, ..*sending };
-        let broken = self.carrier(now).send_trees(&sending, sending.last_us, &found, &below, &[], out);
+        let broken = self.carrier(now).send_trees(&sending, &found, &below, &[], out);
         // A second link is down that the topology does not show yet: that part is left to the nack.
         self.stats.repairs_given_up += broken.len() as u64;
     }

@@ -1,17 +1,24 @@
 //! Trees in which each destination stands twice, kept as long as their links stay what they were.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use whimbrel_event::HostId;
 
 use super::cached::CachedPlan;
-use super::disjoint::DisjointPairs;
+use super::disjoint::{DisjointPairs, PathPair};
 use super::graph::Graph;
 use super::joint::JointPaths;
 use super::pair::PairSearch;
 use super::paths::{Paths, Wanted};
 use super::trees::{self, Trees};
 
-/// By how much a link of a plan may cost more than it did beside the threshold, microseconds.
-const GROWN_US: u64 = 2_000;
+/// By how much a link of a plan may cost more or less than it did beside the threshold,
+/// microseconds.
+const CHANGED_US: u64 = 2_000;
+
+/// Most pairs under a deadline that are kept of one graph; beyond that all are sought anew.
+const PAIRS_MAX: usize = 4_096;
 
 /// A deadline is rounded down to a multiple of its size divided by this: events whose deadlines
 /// differ by less have one plan.
@@ -32,12 +39,22 @@ pub enum TopicPaths {
 pub struct CopyTrees {
     /// The trees: a destination may stand in one of them several times.
     pub trees: Trees,
-    /// By destination: the time of its slowest path, microseconds; 0 for one that is not reached.
+    /// By destination: the time of its slowest path that is in time, microseconds; 0 without one.
     pub slowest_us: Vec<u32>,
     /// The links of all paths with what they cost, microseconds.
     links: Vec<(HostId, HostId, u64)>,
-    /// The version of the topology in which they were last looked at.
+    /// The version of the topology in which they were last looked at, and of its structure.
     checked: Option<u64>,
+    structure: Option<u64>,
+}
+
+/// The graph that a plan is made in, or looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlanGround<'a> {
+    pub(super) graph: &'a Graph,
+    /// The version of the topology, and of its structure.
+    pub(super) version: Option<u64>,
+    pub(super) structure: Option<u64>,
 }
 
 impl CachedPlan for CopyTrees {
@@ -47,15 +64,21 @@ impl CachedPlan for CopyTrees {
 }
 
 impl CopyTrees {
-    /// Whether none of the links is gone, or costs so much more that another plan may be better.
-    pub(super) fn are_good(&mut self, graph: &Graph, version: Option<u64>, threshold_percent: u8) -> bool {
+    /// Whether no link of the graph is new or gone, and none of the own ones costs so much more or
+    /// less that another plan may be better.
+    pub(super) fn are_good(&mut self, ground: PlanGround<'_>, threshold_percent: u8) -> bool {
+        let PlanGround { graph, version, structure } = ground;
         if self.checked == version {
             return true;
+        }
+        if self.structure != structure {
+            return false;
         }
         let kept = 100 - u64::from(threshold_percent);
         let is_good = |(from, to, cost): &(HostId, HostId, u64)| {
             let edge = graph.index(*from).zip(graph.index(*to)).and_then(|(from, to)| graph.edge(from, to));
-            edge.is_some_and(|edge| edge.cost * kept <= (cost + GROWN_US) * 100)
+            let is_near = |one: u64, other: u64| one.saturating_mul(kept) <= (other + CHANGED_US).saturating_mul(100);
+            edge.is_some_and(|edge| is_near(edge.cost, *cost) && is_near(*cost, edge.cost))
         };
         let are_good = self.links.iter().all(is_good);
         self.checked = version.filter(|_| are_good);
@@ -69,6 +92,8 @@ pub(super) struct OwnPairs {
     source: u32,
     tree: Paths,
     pairs: DisjointPairs,
+    /// Those under a deadline, microseconds, by the broker that they lead to.
+    within: BTreeMap<(u32, u64), PathPair>,
 }
 
 impl OwnPairs {
@@ -77,19 +102,33 @@ impl OwnPairs {
         let source = graph.index(own)?;
         let tree = Paths::new(graph, own, Wanted::default());
         let pairs = DisjointPairs::new(graph, &tree, source);
-        Some(OwnPairs { source, tree, pairs })
+        Some(OwnPairs { source, tree, pairs, within: BTreeMap::new() })
     }
 
-    /// The trees to a set of brokers, which is sorted. `version`: of the graph.
-    pub(super) fn trees(&self, graph: &Graph, version: Option<u64>, set: &[HostId], deadline_us: u64) -> CopyTrees {
-        let OwnPairs { source, tree, pairs } = self;
+    /// The trees to a set of brokers, which is sorted. `ground`: with the graph of the pairs.
+    pub(super) fn trees(&mut self, ground: PlanGround<'_>, set: &[HostId], deadline_us: u64) -> CopyTrees {
+        let PlanGround { graph, version, structure } = ground;
+        let OwnPairs { source, tree, pairs, within } = self;
         let search = PairSearch { graph, tree, pairs, source: *source, deadline_us };
         let known: Vec<Option<u32>> = set.iter().map(|host| graph.index(*host).filter(|to| to != source)).collect();
         let destinations: Vec<u32> = known.iter().flatten().copied().collect();
-        let mut found = JointPaths::find(search, &destinations).into_iter();
+        if within.len() + destinations.len() > PAIRS_MAX {
+            within.clear();
+        }
+        let mut best = |to: u32| {
+            let pair = match within.entry((to, deadline_us)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(search.best(to)?),
+            };
+            Some(pair.clone())
+        };
+        let mut found = JointPaths::find(search, &destinations, &mut best).into_iter();
         let paths: Vec<Vec<Vec<u32>>> =
             known.iter().map(|known| known.and_then(|_| found.next()).unwrap_or_default()).collect();
-        let slowest = |paths: &Vec<Vec<u32>>| paths.iter().map(|path| search.time_us(path)).max().unwrap_or(0);
+        let slowest = |paths: &Vec<Vec<u32>>| {
+            let times = paths.iter().map(|path| search.time_us(path));
+            times.filter(|time_us| *time_us <= deadline_us).max().unwrap_or(0)
+        };
         let slowest_us = paths.iter().map(|paths| u32::try_from(slowest(paths)).unwrap_or(u32::MAX)).collect();
         let all = paths.iter().flatten().flat_map(|path| path.windows(2).map(|link| (link[0], link[1])));
         let mut links: Vec<(HostId, HostId, u64)> = all
@@ -100,7 +139,7 @@ impl OwnPairs {
             .collect();
         links.sort_unstable();
         links.dedup();
-        CopyTrees { trees: trees::join(graph, *source, &paths), slowest_us, links, checked: version }
+        CopyTrees { trees: trees::join(graph, *source, &paths), slowest_us, links, checked: version, structure }
     }
 }
 

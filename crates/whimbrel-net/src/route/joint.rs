@@ -9,10 +9,10 @@ use super::paths::{Paths, Wanted};
 
 /// What a broker that is no destination adds to the weight of a path, so that destinations relay
 /// for each other: more than the links of a path cost, and less than a link that is shared.
-const RELAY: u64 = 1 << 36;
+const RELAY: u64 = 1 << 33;
 
 /// Most links of the graph times destinations for which paths are shared. Beyond that each
-/// destination has its own pair.
+/// destination has its shortest pair, whatever its deadline.
 pub(super) const SHARING_WORK_MAX: usize = 1 << 16;
 
 /// Most orders that are tried.
@@ -100,14 +100,20 @@ impl<'a> JointPaths<'a> {
     ///
     /// A destination that has worse paths than its own pair would be goes first, and the order is
     /// made anew; where that does not help it has its own pair.
-    pub(super) fn find(search: PairSearch<'a>, destinations: &[u32]) -> Vec<Vec<Vec<u32>>> {
-        let own: BTreeMap<u32, PathPair> =
-            destinations.iter().filter_map(|to| Some((*to, search.best(*to)?))).collect();
-        let pair = |to: &u32| own.get(to).map_or_else(Vec::new, |own| own.paths.to_vec());
+    /// `best`: see [`PairSearch::best`]; it is asked for where paths are shared.
+    pub(super) fn find(
+        search: PairSearch<'a>,
+        destinations: &[u32],
+        best: &mut impl FnMut(u32) -> Option<PathPair>,
+    ) -> Vec<Vec<Vec<u32>>> {
         let (_, links) = search.graph.size();
         if links * destinations.len() > SHARING_WORK_MAX {
-            return destinations.iter().map(pair).collect();
+            let shortest =
+                |to: &u32| search.pairs.pair(search.tree, *to).map_or_else(Vec::new, |pair| pair.paths.into());
+            return destinations.iter().map(shortest).collect();
         }
+        let own: BTreeMap<u32, PathPair> = destinations.iter().filter_map(|to| Some((*to, best(*to)?))).collect();
+        let pair = |to: &u32| own.get(to).map_or_else(Vec::new, |own| own.paths.to_vec());
         let mut order: Vec<u32> = own.keys().copied().collect();
         order.sort_by_key(|to| search.tree.spots[*to as usize].cost);
         let mut fewest: Option<(usize, JointPaths<'a>)> = None;
@@ -257,7 +263,7 @@ impl<'a> JointPaths<'a> {
         }
         let root = |broker: u32| self.blocks.get(block(broker)).map(|block| block.root);
         if block(low_end) == block(high_end) {
-            let order = &self.blocks[block(low_end)].order;
+            let order = &self.blocks.get(block(low_end))?.order;
             let place = |broker: u32| order.iter().position(|known| *known == broker);
             return (place(low_end) < place(high_end)).then_some(EarBlock::Known(block(low_end)));
         }
@@ -367,7 +373,7 @@ mod tests {
         ) {
             let set: Vec<u32> = set.into_iter().filter(|to| (*to as usize) < graph.hosts.len()).collect();
             with_search(&graph, deadline_us, |search| {
-                let found = JointPaths::find(search, &set);
+                let found = JointPaths::find(search, &set, &mut |to| search.best(to));
                 for (to, paths) in set.iter().zip(&found) {
                     let own = search.best(*to);
                     prop_assert_eq!(own.is_none(), paths.is_empty());
@@ -395,7 +401,7 @@ mod tests {
         ) {
             let set: Vec<u32> = set.into_iter().filter(|to| (*to as usize) < graph.hosts.len()).collect();
             with_search(&graph, deadline_us, |search| {
-                let found = JointPaths::find(search, &set);
+                let found = JointPaths::find(search, &set, &mut |to| search.best(to));
                 for (link, times) in crossings(&graph, 0, &found) {
                     prop_assert_eq!(times, 1, "{:?}: {:?}", link, found);
                 }
@@ -430,7 +436,7 @@ mod tests {
             let tree = Paths::new(&graph, graph.hosts[source as usize], Wanted::default());
             let pairs = DisjointPairs::new(&graph, &tree, source);
             let search = PairSearch { graph: &graph, tree: &tree, pairs: &pairs, source, deadline_us: 50_000 };
-            let found = JointPaths::find(search, &set);
+            let found = JointPaths::find(search, &set, &mut |to| search.best(to));
             let crossed: usize = crossings(&graph, source, &found).values().sum();
             assert_eq!(crossed, 4, "{source}: {found:?}");
         }

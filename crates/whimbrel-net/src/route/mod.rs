@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use whimbrel_event::HostId;
 
 use cached::Cached;
-use copies::OwnPairs;
+use copies::{OwnPairs, PlanGround};
 use graph::Graph;
 use paths::{Paths, Wanted};
 
@@ -311,23 +311,24 @@ impl Routes {
 
     /// The trees in which each broker of a set stands twice, as far as there are two paths to it,
     /// for events that should be there within `deadline_us`. They stay until a path of
-    /// [`Routes::trees`] changes, or one of their links is gone or costs more than a threshold
-    /// allows.
+    /// [`Routes::trees`] changes, a link is new or gone, or one of theirs costs more or less than a
+    /// threshold allows.
     ///
     /// # Panics
     /// When the set is not sorted, or has a host twice.
     pub fn copies(&mut self, set: &[HostId], deadline_us: u64) -> &CopyTrees {
         assert!(set.is_sorted_by(|one, other| one < other), "sets are sorted and without repetition");
-        let Routes { own, version, graph, pairs, copies, threshold_percent, epoch, .. } = self;
+        let Routes { own, version, structure, graph, pairs, copies, threshold_percent, epoch, .. } = self;
         let deadline_us = copies::rounded_us(deadline_us);
-        let is_good = |known: &mut CopyTrees| known.are_good(graph, *version, *threshold_percent);
+        let ground = PlanGround { graph, version: *version, structure: *structure };
+        let is_good = |known: &mut CopyTrees| known.are_good(ground, *threshold_percent);
         copies.get((set, deadline_us), *epoch, is_good, || {
             let of_version = version.unwrap_or(0);
             if pairs.as_ref().is_none_or(|(known, _)| *known != of_version) {
                 *pairs = OwnPairs::new(graph, *own).map(|pairs| (of_version, pairs));
             }
-            let pairs = pairs.as_ref().map(|(_, pairs)| pairs);
-            pairs.map_or_else(CopyTrees::default, |pairs| pairs.trees(graph, *version, set, deadline_us))
+            let pairs = pairs.as_mut().map(|(_, pairs)| pairs);
+            pairs.map_or_else(CopyTrees::default, |pairs| pairs.trees(ground, set, deadline_us))
         })
     }
 

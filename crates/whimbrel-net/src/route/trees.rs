@@ -240,7 +240,14 @@ pub(super) fn join(graph: &Graph, source: u32, paths: &[Vec<Vec<u32>>]) -> Trees
                 let (one, other) = part.split_at(part.len() / 2);
                 open.extend([other.to_vec(), one.to_vec()]);
             }
-            None => result.unreachable.extend(part.iter().map(|(number, _)| *number)),
+            None => {
+                // Behind many bridges there are too many paths to this one.
+                let mut single = JoinedPaths::default();
+                for (number, paths) in &part {
+                    paths.iter().find(fits).into_iter().for_each(|path| single.add(path, *number));
+                }
+                result.trees.extend(single.tree(graph, source));
+            }
         }
     }
     result.unreachable.sort_unstable();
