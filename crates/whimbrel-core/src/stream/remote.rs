@@ -92,7 +92,10 @@ impl Broker {
             Learnt::Lost => knowledge.lost(after, upto),
         }
         self.pass_known(now, pubend, out);
-        let Some(remote) = self.streams.remote(pubend).filter(|_| !hold.is_zero()) else { return };
+        if hold.is_zero() {
+            return;
+        }
+        let Some(remote) = self.streams.remote(pubend) else { return };
         match remote.hold_back(upto, now + hold) {
             HoldOutcome::Until(until) => {
                 self.overlay.stats.events_held_back += 1;
@@ -251,11 +254,11 @@ impl Broker {
         let (own, age) = (*own, *age);
         let overlay = &mut self.overlay;
         let id = frame.id();
-        let is_known = self.streams.remote(id.pubend).is_some_and(|remote| remote.knows(id.tick));
-        overlay.stats.events_repeated += u64::from(is_known);
-        if is_known && last.is_some() && !frame.answer {
+        let is_copy = last.is_some() && !frame.answer;
+        if is_copy && self.streams.remote(id.pubend).is_some_and(|remote| remote.knows(id.tick)) {
             // The other copy has said the same.
             overlay.stats.events_received += 1;
+            overlay.stats.events_repeated += 1;
             return;
         }
         let Ok(mut event) = compact::read(frame.event, id) else {

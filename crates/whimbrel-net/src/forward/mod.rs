@@ -199,23 +199,29 @@ impl Net {
         let own = self.identity.host;
         let Net { routes, peers, topology, traffic, timers, stats, .. } = self;
         let mut carrier = Carrier { now, peers, topology, traffic, timers, stats };
-        let mut sending = *sending;
+        let mut last_us = None;
         let (broken, copies_take) = match copied_within_us {
             Some(deadline_us) => {
-                let (broken, take_us) = carrier.send_copies(&sending, routes.copies(&hosts, deadline_us), dests, out);
-                sending.last_us = u32::try_from(take_us).ok();
+                let (broken, take_us) = carrier.send_copies(sending, routes.copies(&hosts, deadline_us), dests, out);
+                last_us = u32::try_from(take_us).ok();
                 (broken, Duration::from_micros(take_us.saturating_sub(sending.age_us)))
             }
             None => {
                 let is_behind = deadline_us.is_some() && sending.id.pubend.host() == own;
                 let earlier_us = if is_behind { carrier.traffic.copies.earlier_us(sending.id) } else { 0 };
-                sending.last_us = u32::try_from(earlier_us).ok().filter(|us| *us > 0);
-                (carrier.send_trees(&sending, routes.trees(&hosts), dests, &avoided, out), Duration::ZERO)
+                let found = routes.trees(&hosts);
+                let broken = if earlier_us > 0 {
+                    last_us = u32::try_from(earlier_us).ok();
+                    carrier.send_trees(&Sending { last_us, ..*sending }, found, dests, &avoided, out)
+                } else {
+                    carrier.send_trees(sending, found, dests, &avoided, out)
+                };
+                (broken, Duration::ZERO)
             }
         };
         self.traffic.hosts = hosts;
         for (port, below) in broken {
-            self.repair(now, &sending, port, below, out);
+            self.repair(now, &Sending { last_us, ..*sending }, port, below, out);
         }
         copies_take
     }

@@ -133,6 +133,6 @@ mod tests {
         let room = of_three - REACTION - longest * 5 / 2;
         assert!(room < STEP && of_three.as_millis().is_multiple_of(10), "{of_three:?} for {longest:?}");
         let text = configuration(Duration::from_millis(90));
-        assert!(text.contains("filter = \"alarm/#\"") && text.ends_with("deadline = \"90 ms\"\n"), "{text}");
+        assert!(text.contains("filter = \"alarm/#\"") && text.ends_with("deadline = \"90 ms\"\npaths = 2\n"), "{text}");
     }
 }
