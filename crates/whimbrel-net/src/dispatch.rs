@@ -8,11 +8,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{CopiedEvent, Cutter, Frame, FrameAt, Invalid, Registry};
+use whimbrel_wire::{CopiedEvent, Cutter, Frame, FrameAt, Invalid, Registry, StampedEvent};
 
 use crate::due::NetDue;
 use crate::event::{NetEvent, NetStep};
-use crate::forward::EventArrival;
+use crate::forward::ArrivalMarks;
 use crate::io::{Io, LinkOutput};
 use crate::link::DatagramContent;
 use crate::topology::LinkState;
@@ -221,12 +221,16 @@ impl Net {
             };
         }
         let event = match frame {
-            Frame::Event(frame) if !is_control => self.on_event(io, link, channel, EventArrival::plain(frame), bytes),
-            Frame::DeadlineEvent(stamped) if !is_control => {
-                self.on_event(io, link, channel, EventArrival::stamped(stamped), bytes)
+            Frame::Event(frame) if !is_control => {
+                self.on_event(io, link, channel, frame, ArrivalMarks::default(), bytes)
             }
-            Frame::CopiedEvent(CopiedEvent { last_us, stamped }) if !is_control => {
-                self.on_event(io, link, channel, EventArrival::copied(stamped, last_us), bytes)
+            Frame::DeadlineEvent(StampedEvent { stamp, frame }) if !is_control => {
+                let marks = ArrivalMarks { stamp: Some(stamp), last_us: None };
+                self.on_event(io, link, channel, frame, marks, bytes)
+            }
+            Frame::CopiedEvent(CopiedEvent { last_us, stamped: StampedEvent { stamp, frame } }) if !is_control => {
+                let marks = ArrivalMarks { stamp: Some(stamp), last_us: Some(last_us) };
+                self.on_event(io, link, channel, frame, marks, bytes)
             }
             Frame::Flash(flash) if is_control => {
                 self.on_flash(io, link, flash);

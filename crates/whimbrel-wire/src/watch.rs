@@ -34,10 +34,12 @@ impl StampedEvent<'_> {
     /// # Panics
     /// As [`crate::Frame::encode`].
     pub fn encode_header(&self, event_len: usize, out: &mut Vec<u8>) {
-        put_frame(out, DEADLINE_EVENT, event_len, |out| {
-            self.stamp.put(out);
-            self.frame.put_header(out);
-        });
+        put_frame(out, DEADLINE_EVENT, event_len, |out| self.put_header(out));
+    }
+
+    fn put_header(&self, out: &mut Vec<u8>) {
+        self.stamp.put(out);
+        self.frame.put_header(out);
     }
 }
 
@@ -60,8 +62,7 @@ impl CopiedEvent<'_> {
     pub fn encode_header(&self, event_len: usize, out: &mut Vec<u8>) {
         put_frame(out, COPIED_EVENT, event_len, |out| {
             out.put_varint(u64::from(self.last_us));
-            self.stamped.stamp.put(out);
-            self.stamped.frame.put_header(out);
+            self.stamped.put_header(out);
         });
     }
 }

@@ -182,7 +182,7 @@ impl Broker {
             NetEvent::Event { frame, own, age_us, last_us } => {
                 let age = Duration::from_micros(age_us);
                 let last = last_us.map(|last_us| Duration::from_micros(last_us.into()));
-                self.on_remote_event(now, &RemoteArrival { frame, own, age, last }, out);
+                self.on_remote_event(now, &RemoteArrival { frame: &frame, own, age, last }, out);
             }
             NetEvent::Silence(silence) => self.on_silence(now, &silence, out),
             NetEvent::Nack { link, nack } => {

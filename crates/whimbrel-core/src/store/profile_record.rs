@@ -27,8 +27,6 @@ const PATHS: u8 = 11;
 
 const PERSISTENCES: [Persistence; 3] = [Persistence::Auto, Persistence::Persistent, Persistence::Volatile];
 const TRANSPORTS: [TopicTransport; 2] = [TopicTransport::Stream, TopicTransport::Datagram];
-/// At the number of paths less one.
-const PATH_COUNTS: [TopicPaths; 2] = [TopicPaths::One, TopicPaths::Two];
 const RELIABILITIES: [Reliability; 2] = [Reliability::BestEffort, Reliability::Reliable];
 
 fn millis(duration: Duration) -> u64 {
@@ -63,7 +61,7 @@ pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
     put(EXPIRY_MS, expiry.map(millis));
     put(PERIOD_MS, period.map(millis));
     put(TRANSPORT, (*transport == TopicTransport::Datagram).then_some(1));
-    put(PATHS, (*paths == TopicPaths::Two).then_some(2));
+    put(PATHS, Some(u64::from(paths.count())).filter(|count| *count > 1));
 }
 
 /// Reads the profile of a filter; `None` if it is not valid.
@@ -96,7 +94,7 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
             EXPIRY_MS => profile.expiry = Some(of(number)?),
             PERIOD_MS => profile.period = Some(of(number)?),
             TRANSPORT => profile.transport = *TRANSPORTS.get(usize::try_from(number).ok()?)?,
-            PATHS => profile.paths = *PATH_COUNTS.get(usize::try_from(number.checked_sub(1)?).ok()?)?,
+            PATHS => profile.paths = TopicPaths::of_count(number)?,
             _ => return None,
         }
     }
@@ -141,7 +139,7 @@ mod tests {
             rank: u32, persistence in 0_usize..3, reliability in proptest::option::of(0_usize..2),
             deadline in proptest::option::of(1_u64..=3_600_000), rate in proptest::option::of((any::<bool>(), 1_u32..)),
             importance in proptest::option::of(1_u8..=10), expiry in proptest::option::of(1_u64..1 << 40),
-            period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2, paths in 0_usize..2,
+            period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2, paths in 1_u64..=2,
         ) -> RankedProfile {
             let rate = rate.map(|(of_events, count)| {
                 let count = NonZeroU32::new(count).expect("not zero");
@@ -152,7 +150,7 @@ mod tests {
                 reliability: reliability.map(|known| RELIABILITIES[known]),
                 deadline: deadline.map(Duration::from_millis), rate, importance, expiry: expiry.map(Duration::from_millis),
                 period: period.map(Duration::from_millis), transport: TRANSPORTS[transport],
-                paths: PATH_COUNTS[paths],
+                paths: TopicPaths::of_count(paths).expect("one or two"),
             } }
         }
     }

@@ -24,8 +24,8 @@ const RESERVED_ONE_IN: u32 = 16;
 pub(super) enum HoldOutcome {
     /// It has passed: there is no hole before it.
     Passed,
-    /// It waits until this moment.
-    Until(Time),
+    /// It waits.
+    Waits,
     /// There was no room for it.
     Full,
 }

@@ -96,8 +96,9 @@ impl Broker {
             return;
         }
         let Some(remote) = self.streams.remote(pubend) else { return };
-        match remote.hold_back(upto, now + hold) {
-            HoldOutcome::Until(until) => {
+        let until = now + hold;
+        match remote.hold_back(upto, until) {
+            HoldOutcome::Waits => {
                 self.overlay.stats.events_held_back += 1;
                 self.overlay.set_timer(until, Due::HeldBack(pubend));
             }

@@ -13,7 +13,7 @@ use crate::store::LostParts;
 /// An event of another broker for this one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteArrival<'a> {
-    pub(crate) frame: EventFrame<'a>,
+    pub(crate) frame: &'a EventFrame<'a>,
     /// See [`NetEvent::Event`](whimbrel_net::NetEvent::Event).
     pub(crate) own: Dest,
     pub(crate) age: Duration,
@@ -87,7 +87,7 @@ impl RemoteStream {
             return HoldOutcome::Passed;
         }
         if self.knowledge.bytes() <= HELD_BYTES_MAX && self.held.hold(tick, until) {
-            return HoldOutcome::Until(until);
+            return HoldOutcome::Waits;
         }
         self.knowledge.silence(self.knowledge.base(), tick);
         HoldOutcome::Full

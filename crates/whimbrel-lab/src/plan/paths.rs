@@ -351,7 +351,7 @@ struct Branches {
 }
 
 impl Branches {
-    /// Examines at most so many branches; returns whether that were all that could matter.
+    /// Examines at most `most` branches; returns whether these were all that could matter.
     fn search(&mut self, links: &TimedLinks, most: usize) -> bool {
         let none = Barred::default();
         let Some(path) = links.quickest(self.ends, none, self.limit).path(self.ends[1]) else { return true };
@@ -452,7 +452,7 @@ pub(super) mod tests {
         Some((longer, pairs.iter().map(|[one, other]| one.time + other.time).min()?))
     }
 
-    /// Some links of a number of brokers, in order, so many in 1,000 of all.
+    /// Some links of a number of brokers, in order: `permille` of each 1,000, about.
     pub fn links(brokers: usize, permille: u64, random: &mut Random) -> Vec<([usize; 2], u64)> {
         let all = (0..brokers).flat_map(|one| (one + 1..brokers).map(move |other| [one, other]));
         let all: Vec<[usize; 2]> = all.filter(|_| random.chance(permille)).collect();

@@ -14,7 +14,8 @@ use super::carrier::{Broken, Carrier, TreeParts};
 use crate::io::LinkOutput;
 use crate::route::{CopyTrees, TreeNode};
 
-/// The longest time that anything waits for a copy, microseconds.
+/// Copies that take longer, microseconds, are not waited for by silence, nor by later events that
+/// take one path.
 const COPIES_TAKE_MAX_US: u64 = 1_000_000;
 
 /// Most parts of trees of which is known that they were passed on.

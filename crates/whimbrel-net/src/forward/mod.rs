@@ -32,7 +32,7 @@ use nack::OpenNacks;
 pub(crate) use carrier::{Carrier, tell_hop};
 pub use copies::PASSED_MAX;
 pub use nack::{HOPS_MAX, MERGE_FOR, OPEN_NACKS_MAX};
-pub(crate) use relay::EventArrival;
+pub(crate) use relay::ArrivalMarks;
 
 /// Bytes of the largest event that a broker of an overlay takes, packed: the size of a frame less
 /// what a frame adds to its event.

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use whimbrel_event::{Reliability, Time};
-use whimbrel_wire::{EventFrame, LinkStamp, Silence, StampedEvent, Subtree, TreeReader};
+use whimbrel_wire::{EventFrame, LinkStamp, Silence, Subtree, TreeReader};
 
 use super::{Sending, tell_hop};
 use crate::event::NetEvent;
@@ -13,27 +13,12 @@ use crate::route::TopicPaths;
 use crate::traces::TraceStep;
 use crate::{Channel, Net, PeerLink};
 
-/// An event as it has come over a link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EventArrival<'w> {
-    frame: EventFrame<'w>,
-    stamp: Option<LinkStamp>,
+/// What a link's frame says of an event beside the event's own frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ArrivalMarks {
+    pub(crate) stamp: Option<LinkStamp>,
     /// See [`whimbrel_wire::CopiedEvent::last_us`].
-    last_us: Option<u32>,
-}
-
-impl<'w> EventArrival<'w> {
-    pub(crate) fn plain(frame: EventFrame<'w>) -> EventArrival<'w> {
-        EventArrival { frame, stamp: None, last_us: None }
-    }
-
-    pub(crate) fn stamped(stamped: StampedEvent<'w>) -> EventArrival<'w> {
-        EventArrival { frame: stamped.frame, stamp: Some(stamped.stamp), last_us: None }
-    }
-
-    pub(crate) fn copied(stamped: StampedEvent<'w>, last_us: u32) -> EventArrival<'w> {
-        EventArrival { last_us: Some(last_us), ..EventArrival::stamped(stamped) }
-    }
+    pub(crate) last_us: Option<u32>,
 }
 
 impl Net {
@@ -43,10 +28,11 @@ impl Net {
         io: &mut Io<'_>,
         link: PeerLink,
         channel: Channel,
-        arrival: EventArrival<'w>,
+        frame: EventFrame<'w>,
+        marks: ArrivalMarks,
         bytes: &[u8],
     ) -> Option<NetEvent<'w>> {
-        let EventArrival { frame, stamp, last_us } = arrival;
+        let ArrivalMarks { stamp, last_us } = marks;
         let now = io.now;
         let id = frame.id();
         let measured_us = stamp.map(|stamp| self.carrier(now).record_arrival(link, stamp));

@@ -34,6 +34,21 @@ pub enum TopicPaths {
     Two,
 }
 
+impl TopicPaths {
+    /// How many they are.
+    pub fn count(self) -> u8 {
+        match self {
+            TopicPaths::One => 1,
+            TopicPaths::Two => 2,
+        }
+    }
+
+    /// Those of which there are that many; `None`: there may not be.
+    pub fn of_count(count: u64) -> Option<TopicPaths> {
+        [TopicPaths::One, TopicPaths::Two].into_iter().find(|paths| u64::from(paths.count()) == count)
+    }
+}
+
 /// The trees of an event of which copies take several paths to each destination.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CopyTrees {

@@ -292,11 +292,16 @@ impl PathPair {
     /// How many brokers are on both paths beside their ends, and how many links.
     pub(super) fn shared(&self) -> (usize, usize) {
         let [one, other] = &self.paths;
-        let inner = |path: &'_ [u32]| path[1..path.len() - 1].to_vec();
-        let brokers = inner(one).iter().filter(|broker| inner(other).contains(broker)).count();
-        let links = one.windows(2).filter(|link| other.windows(2).any(|of| of == *link)).count();
+        let inner = |path: &'_ Vec<u32>| 1..path.len() - 1;
+        let brokers = one[inner(one)].iter().filter(|broker| other[inner(other)].contains(broker)).count();
+        let links = one.windows(2).filter(|link| is_link_of(other, link)).count();
         (brokers, links)
     }
+}
+
+/// Whether a path is over a link, in this direction.
+pub(super) fn is_link_of(path: &[u32], link: &[u32]) -> bool {
+    path.windows(2).any(|of| of == link)
 }
 
 #[cfg(test)]

@@ -146,11 +146,8 @@ impl<'a> JointPaths<'a> {
 
     /// Whether as many paths to a broker are in time as with a pair, and share as little.
     fn is_as_good(&self, to: u32, pair: &PathPair) -> bool {
-        let rank = |pair: &PathPair| {
-            let (missed, shared, _) = self.search.rank(pair);
-            (missed, shared)
-        };
-        self.placed.get(&to).is_some_and(|placed| rank(&placed.pair()) <= rank(pair))
+        let least = self.search.safety(pair);
+        self.placed.get(&to).is_some_and(|placed| self.search.safety(&placed.pair()) <= least)
     }
 
     fn new(search: PairSearch<'a>, destinations: &[u32]) -> JointPaths<'a> {
@@ -183,13 +180,12 @@ impl<'a> JointPaths<'a> {
                     self.ear(to, relay).ok().flatten()
                 }
             };
-            let missed = |ear: &Ear| ear.times_us.iter().filter(|time| **time > self.search.deadline_us).count();
             if let Some(ear) = ear
-                && found.as_ref().is_none_or(|found| missed(&ear) < missed(found))
+                && found.as_ref().is_none_or(|found| self.late_sides(&ear) < self.late_sides(found))
             {
                 found = Some(ear);
             }
-            if found.as_ref().is_some_and(|found| missed(found) == 0) {
+            if found.as_ref().is_some_and(|found| self.late_sides(found) == 0) {
                 break;
             }
         }
@@ -216,10 +212,12 @@ impl<'a> JointPaths<'a> {
         }
         let flipped = [(&one, &other), (&other, &one)];
         let ears = flipped.into_iter().filter_map(|(low, high)| self.oriented(to, low, high));
-        Ok(ears.min_by_key(|ear| {
-            let late = ear.times_us.iter().filter(|time| **time > self.search.deadline_us).count();
-            (late, ear.times_us.iter().sum::<u64>())
-        }))
+        Ok(ears.min_by_key(|ear| (self.late_sides(ear), ear.times_us.iter().sum::<u64>())))
+    }
+
+    /// How many of the paths to an ear's destination miss the deadline.
+    fn late_sides(&self, ear: &Ear) -> usize {
+        ear.times_us.iter().filter(|time| **time > self.search.deadline_us).count()
     }
 
     /// The graph in which ears are found: the source has a link to each placed broker that costs
@@ -237,14 +235,8 @@ impl<'a> JointPaths<'a> {
     /// The ear with these ways as its low and its high part; `None` if the order does not allow it.
     fn oriented(&self, to: u32, low: &(u32, Vec<u32>), high: &(u32, Vec<u32>)) -> Option<Ear> {
         let (low_end, high_end) = (low.0, high.0);
-        let block = self.block_of(low_end, high_end)?;
-        let block = match block {
-            EarBlock::Behind(root) if low.1.is_empty() && high.1.is_empty() => EarBlock::Bridge(root),
-            EarBlock::Known(at) if low_end == high_end && low.1.is_empty() && high.1.is_empty() => {
-                EarBlock::Bridge(self.blocks[at].root)
-            }
-            block => block,
-        };
+        let is_bridge = low_end == high_end && low.1.is_empty() && high.1.is_empty();
+        let block = if is_bridge { EarBlock::Bridge(low_end) } else { self.block_of(low_end, high_end)? };
         let brokers: Vec<u32> = low.1.iter().copied().chain([to]).chain(high.1.iter().rev().copied()).collect();
         let time = |end: u32, side: fn(&PlacedBroker) -> &Side, way: &[u32]| {
             let path: Vec<u32> = [end].into_iter().chain(way.iter().copied()).chain([to]).collect();
@@ -334,13 +326,8 @@ mod tests {
 
     use super::*;
     use crate::route::disjoint::tests::graphs;
+    use crate::route::pair::tests::with_search;
     use crate::route::trees;
-
-    fn with_search<T>(graph: &Graph, deadline_us: u64, with: impl FnOnce(PairSearch<'_>) -> T) -> T {
-        let tree = Paths::new(graph, graph.hosts[0], Wanted::default());
-        let pairs = DisjointPairs::new(graph, &tree, 0);
-        with(PairSearch { graph, tree: &tree, pairs: &pairs, source: 0, deadline_us })
-    }
 
     /// How often each link is crossed in each direction, if each broker passes a part of the tree
     /// on only once.
@@ -372,7 +359,7 @@ mod tests {
             graph in graphs(8), deadline_us in 20..200_u64, set in proptest::collection::btree_set(1_u32..8, 1..5),
         ) {
             let set: Vec<u32> = set.into_iter().filter(|to| (*to as usize) < graph.hosts.len()).collect();
-            with_search(&graph, deadline_us, |search| {
+            with_search(&graph, 0, deadline_us, |search| {
                 let found = JointPaths::find(search, &set, &mut |to| search.best(to));
                 for (to, paths) in set.iter().zip(&found) {
                     let own = search.best(*to);
@@ -384,12 +371,10 @@ mod tests {
                         prop_assert!(path.windows(2).all(|link| graph.edge(link[0], link[1]).is_some()));
                     }
                     let pair = |one: &Vec<u32>, other: &Vec<u32>| {
-                        let (missed, shared, _) = search.rank(&PathPair { paths: [one.clone(), other.clone()] });
-                        (missed, shared)
+                        search.safety(&PathPair { paths: [one.clone(), other.clone()] })
                     };
                     let best = paths.iter().flat_map(|one| paths.iter().map(move |other| pair(one, other))).min();
-                    let (missed, shared, _) = search.rank(&own);
-                    prop_assert!(best.is_some_and(|best| best <= (missed, shared)), "{:?} to {}, own {:?}", paths, to, own);
+                    prop_assert!(best.is_some_and(|best| best <= search.safety(&own)), "{:?} to {}, own {:?}", paths, to, own);
                 }
                 Ok(())
             })?;
@@ -400,7 +385,7 @@ mod tests {
             graph in graphs(8), deadline_us in 20..200_u64, set in proptest::collection::btree_set(1_u32..8, 1..5),
         ) {
             let set: Vec<u32> = set.into_iter().filter(|to| (*to as usize) < graph.hosts.len()).collect();
-            with_search(&graph, deadline_us, |search| {
+            with_search(&graph, 0, deadline_us, |search| {
                 let found = JointPaths::find(search, &set, &mut |to| search.best(to));
                 for (link, times) in crossings(&graph, 0, &found) {
                     prop_assert_eq!(times, 1, "{:?}: {:?}", link, found);
@@ -433,10 +418,8 @@ mod tests {
     fn in_the_mesh_of_the_paper_two_paths_cross_twice_as_many_links_as_one() {
         for (source, set) in [(1, [0, 4]), (2, [0, 3]), (3, [2, 4])] {
             let graph = mesh();
-            let tree = Paths::new(&graph, graph.hosts[source as usize], Wanted::default());
-            let pairs = DisjointPairs::new(&graph, &tree, source);
-            let search = PairSearch { graph: &graph, tree: &tree, pairs: &pairs, source, deadline_us: 50_000 };
-            let found = JointPaths::find(search, &set, &mut |to| search.best(to));
+            let found =
+                with_search(&graph, source, 50_000, |search| JointPaths::find(search, &set, &mut |to| search.best(to)));
             let crossed: usize = crossings(&graph, source, &found).values().sum();
             assert_eq!(crossed, 4, "{source}: {found:?}");
         }

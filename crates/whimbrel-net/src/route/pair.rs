@@ -3,7 +3,7 @@
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::disjoint::{DisjointPairs, PathPair, SHARED_BROKER, SHARED_LINK};
+use super::disjoint::{DisjointPairs, PathPair, SHARED_BROKER, SHARED_LINK, is_link_of};
 use super::graph::{Graph, GraphEdge};
 use super::paths::Paths;
 
@@ -36,10 +36,6 @@ fn is_broker_of(path: &[u32], to: u32, broker: u32) -> bool {
     broker != to && path.contains(&broker)
 }
 
-fn is_link_of(path: &[u32], link: [u32; 2]) -> bool {
-    path.windows(2).any(|of| of == link)
-}
-
 impl PairSearch<'_> {
     /// The best pair to a broker other than the source, see [`PairRank`]; `None` if it is not
     /// reached.
@@ -53,18 +49,19 @@ impl PairSearch<'_> {
         if self.rank(&shortest).0 == 0 {
             return Some(shortest);
         }
-        let from_source = self.times_us(self.source);
-        let to_end = self.times_us(to);
-        if to_end[self.source as usize] > self.deadline_us {
+        let by_time = |_, edge: &GraphEdge| Some(edge.time_us());
+        let to_end = self.search(to, by_time);
+        if to_end[self.source as usize].0 > self.deadline_us {
             return Some(shortest);
         }
+        let from_source = self.search(self.source, by_time);
         let is_within = |broker: u32| {
-            let (before, behind) = (from_source[broker as usize], to_end[broker as usize]);
+            let ((before, _), (behind, _)) = (from_source[broker as usize], to_end[broker as usize]);
             before.saturating_add(behind) <= self.deadline_us
         };
         let is_inner = |broker: &u32| *broker != self.source && *broker != to && is_within(*broker);
         let inner: Vec<u32> = (0..self.graph.hosts.len() as u32).filter(is_inner).collect();
-        let quickest = self.path(to, |_, edge| Some(edge.time_us()))?;
+        let quickest = self.followed(to, &from_source)?;
         let found = if inner.len() <= EXACT_MAX {
             BrokerSets::new(self, to, &inner).best()
         } else {
@@ -81,6 +78,12 @@ impl PairSearch<'_> {
         (missed, pair.shared(), pair.paths.iter().map(|path| self.sum(path, |edge| edge.cost)).sum())
     }
 
+    /// The part of the rank that tells whether two paths are as safe as two others.
+    pub(super) fn safety(&self, pair: &PathPair) -> (usize, (usize, usize)) {
+        let (missed, shared, _) = self.rank(pair);
+        (missed, shared)
+    }
+
     fn is_in_time(&self, path: &[u32]) -> bool {
         self.time_us(path) <= self.deadline_us
     }
@@ -95,14 +98,8 @@ impl PairSearch<'_> {
         path.windows(2).map(|link| of(edge(link))).sum()
     }
 
-    /// By broker: the least time between it and this one; [`u64::MAX`] without a path.
-    fn times_us(&self, from: u32) -> Vec<u64> {
-        let weigh = |_, edge: &GraphEdge| Some(edge.time_us());
-        self.search(from, weigh).into_iter().map(|(time_us, _)| time_us).collect()
-    }
-
-    /// By broker: the least sum of weights over a path from this one, and the broker before it. A
-    /// link without a weight is not taken.
+    /// By broker: the least sum of weights over a path from this one, [`u64::MAX`] without a path,
+    /// and the broker before it. A link without a weight is not taken.
     fn search(&self, from: u32, weigh: impl Fn(u32, &GraphEdge) -> Option<u64>) -> Vec<(u64, u32)> {
         let mut least = vec![(u64::MAX, from); self.graph.hosts.len()];
         least[from as usize].0 = 0;
@@ -126,7 +123,7 @@ impl PairSearch<'_> {
     fn apart(&self, to: u32, first: &[u32]) -> Vec<u32> {
         let path = self.path(to, |from, edge| {
             let broker = if is_broker_of(first, to, edge.to) { SHARED_BROKER } else { 0 };
-            let link = if is_link_of(first, [from, edge.to]) { SHARED_LINK } else { 0 };
+            let link = if is_link_of(first, &[from, edge.to]) { SHARED_LINK } else { 0 };
             Some(edge.cost + broker + link)
         });
         path.expect("there is the other one")
@@ -134,7 +131,11 @@ impl PairSearch<'_> {
 
     /// The path of least weight from the source.
     fn path(&self, to: u32, weigh: impl Fn(u32, &GraphEdge) -> Option<u64>) -> Option<Vec<u32>> {
-        let least = self.search(self.source, weigh);
+        self.followed(to, &self.search(self.source, weigh))
+    }
+
+    /// The path to a broker in the result of a search from the source.
+    fn followed(&self, to: u32, least: &[(u64, u32)]) -> Option<Vec<u32>> {
         let mut path = vec![to];
         while let Some(at) = path.last().copied().filter(|at| *at != self.source) {
             let (sum, before) = least[at as usize];
@@ -150,7 +151,7 @@ impl PairSearch<'_> {
         let pair = |first: &Vec<u32>| {
             let repelled = |by: Option<u64>| {
                 let path = self.path(to, |from, edge| {
-                    let is_shared = is_broker_of(first, to, edge.to) || is_link_of(first, [from, edge.to]);
+                    let is_shared = is_broker_of(first, to, edge.to) || is_link_of(first, &[from, edge.to]);
                     let by = if is_shared { by? } else { 1 };
                     is_within(edge.to).then(|| edge.time_us() * by)
                 });
@@ -225,8 +226,8 @@ impl<'a> BrokerSets<'a> {
         let (count, all) = (self.inner.len(), (1 << self.inner.len()) - 1);
         let deadline_us = self.search.deadline_us;
         let is_in_time = |set: usize| self.whole_us[set] <= deadline_us;
-        // By set: the quickest path over brokers of it, and over so many others as are allowed. The
-        // direct link is left out: a pair has it once, as the first path.
+        // By set: the quickest path over brokers of it, and over as many others as the turns of the
+        // loop below allow. The direct link is left out: a pair has it once, as the first path.
         let mut seconds: Vec<(u64, usize)> = self.whole_us.iter().copied().zip(0..).collect();
         seconds[0].0 = u64::MAX;
         for member in 0..count {
@@ -276,23 +277,29 @@ impl<'a> BrokerSets<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
     use crate::route::disjoint::tests::{all_paths, graphs};
     use crate::route::paths::Wanted;
 
-    fn with_search<T>(graph: &Graph, deadline_us: u64, with: impl FnOnce(&PairSearch<'_>) -> T) -> T {
-        let tree = Paths::new(graph, graph.hosts[0], Wanted::default());
-        let pairs = DisjointPairs::new(graph, &tree, 0);
-        with(&PairSearch { graph, tree: &tree, pairs: &pairs, source: 0, deadline_us })
+    /// With the search from a broker of a graph.
+    pub(crate) fn with_search<T>(
+        graph: &Graph,
+        source: u32,
+        deadline_us: u64,
+        with: impl FnOnce(PairSearch<'_>) -> T,
+    ) -> T {
+        let tree = Paths::new(graph, graph.hosts[source as usize], Wanted::default());
+        let pairs = DisjointPairs::new(graph, &tree, source);
+        with(PairSearch { graph, tree: &tree, pairs: &pairs, source, deadline_us })
     }
 
     proptest! {
         #[test]
         fn no_pair_is_in_time_with_fewer_brokers_in_common(graph in graphs(7), deadline_us in 0..150_u64) {
-            with_search(&graph, deadline_us, |search| {
+            with_search(&graph, 0, deadline_us, |search| {
                 for to in 1..graph.hosts.len() as u32 {
                     let all = all_paths(&graph, 0, to);
                     let every = all.iter().flat_map(|one| all.iter().map(move |other| (one, other)));

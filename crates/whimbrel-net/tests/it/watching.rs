@@ -102,14 +102,10 @@ impl Watched {
     /// The events of a node that another one got after their deadline, or has not got although it
     /// is past.
     pub fn late(&self, from: usize, to: usize) -> Vec<u32> {
-        let is_in_time = |(id, at): (&whimbrel_event::EventId, Time)| {
-            let mut delivered = self.fabric.node(to).told.delivered.iter();
-            let arrived = delivered.find(|delivered| delivered.id == *id).map(|delivered| delivered.arrived);
-            arrived.is_some_and(|arrived| self.fabric.global(to, arrived).since(at) <= MILLI * self.deadline_ms)
-        };
+        let is_in_time = |id| self.fabric.has_within(to, id, MILLI * self.deadline_ms);
         let published = self.fabric.ledger.published.iter().filter(|(id, _)| number_of(id.pubend.host()) == from);
         let is_due = |at: Time| self.fabric.now.since(at) > MILLI * self.deadline_ms;
-        let late = published.filter(|(id, published)| is_due(published.at) && !is_in_time((id, published.at)));
+        let late = published.filter(|(id, published)| is_due(published.at) && !is_in_time(**id));
         late.map(|(_, published)| u32::from_be_bytes((*published.payload).try_into().expect("four bytes"))).collect()
     }
 

@@ -12,7 +12,7 @@ use whimbrel_selector::TopicFilter;
 
 use super::answers::{DeadlineDeliveries, LateCount, SlackCount, TopicChanged, TopicProfile, TopicProfiles};
 use super::{Shared, json, percent, refuse};
-use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, TRANSPORTS, contradiction, count_of, set, word_of};
+use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, TRANSPORTS, contradiction, set, word_of};
 use crate::config::value::{Kind, Refusal, Value};
 
 /// Profiles in one answer, unless fewer are asked for.
@@ -134,7 +134,7 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
         period_ms: period.as_ref().map(millis),
         expiry_ms: expiry.as_ref().map(millis),
         transport: word_of(&TRANSPORTS, *transport).to_owned(),
-        paths: count_of(*paths),
+        paths: paths.count(),
         deliveries: None,
     }
 }

@@ -125,7 +125,7 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
         ("deadline", Value::Duration(deadline)) => profile.deadline = Some(whole_millis(*deadline)),
         ("period", Value::Duration(period)) => profile.period = Some(whole_millis(*period)),
         ("transport", Value::Text(word)) => profile.transport = value_of(&TRANSPORTS, word),
-        ("paths", Value::Number(count)) => profile.paths = if *count == 2 { TopicPaths::Two } else { TopicPaths::One },
+        ("paths", Value::Number(count)) => profile.paths = TopicPaths::of_count(*count).expect("it is in the range"),
         ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
         ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
         ("expiry", Value::Duration(expiry)) => profile.expiry = Some(whole_millis(*expiry)),
@@ -137,14 +137,6 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
 pub(crate) fn contradiction(profile: &Profile) -> Option<&'static str> {
     let is_unwatched = profile.paths != TopicPaths::One && profile.deadline.is_none();
     is_unwatched.then_some("a topic profile has `paths`, and no `deadline`")
-}
-
-/// The number of paths, as it is written.
-pub(crate) fn count_of(paths: TopicPaths) -> u8 {
-    match paths {
-        TopicPaths::One => 1,
-        TopicPaths::Two => 2,
-    }
 }
 
 /// A duration of at least a millisecond, without the part of one.

@@ -206,6 +206,14 @@ impl Fabric {
         self.slots[number].setup.global(at)
     }
 
+    /// Whether a published event has arrived at a node within this time.
+    pub fn has_within(&self, number: usize, id: EventId, span: Duration) -> bool {
+        let at = self.ledger.published[&id].at;
+        let mut delivered = self.node(number).told.delivered.iter();
+        let arrived = delivered.find(|delivered| delivered.id == id).map(|delivered| delivered.arrived);
+        arrived.is_some_and(|arrived| self.global(number, arrived).since(at) <= span)
+    }
+
     /// A connection ends: what is on its way is lost, and both ends are told.
     pub fn close(&mut self, wire: usize) {
         self.wires[wire].state = WireState::Closed;
