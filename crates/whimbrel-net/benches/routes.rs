@@ -42,6 +42,7 @@ fn state(number: usize, sequence: u64, neighbours: &[usize]) -> LinkState {
         addresses: vec!["10.0.0.1:7000".into()],
         neighbours: neighbours.iter().enumerate().map(|(port, to)| end(number, *to, port)).collect(),
         previous: Vec::new(),
+        domains: Default::default(),
         protocol: whimbrel_wire::Protocol::OWN,
         later: Box::default(),
     }

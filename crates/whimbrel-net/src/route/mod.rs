@@ -15,7 +15,7 @@ mod trees;
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::HostId;
+use whimbrel_event::{DomainLabel, HostId};
 
 use cached::Cached;
 use copies::{OwnPairs, PlanGround};
@@ -45,6 +45,8 @@ pub const DETOURS_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Routes {
     own: HostId,
+    /// They lead over the brokers that may carry what has this label.
+    label: Box<str>,
     /// Version of the topology and of its structure; `None` before the first update.
     version: Option<u64>,
     structure: Option<u64>,
@@ -159,12 +161,21 @@ impl Routes {
     /// # Panics
     /// When the threshold is not below 100: a present path would cost nothing.
     pub fn following(own: HostId, routing: Routing, threshold_percent: u8) -> Routes {
+        Routes::within(own, routing, threshold_percent, DomainLabel::ANY)
+    }
+
+    /// As [`Routes::following`], over the brokers that may carry what has this label.
+    ///
+    /// # Panics
+    /// As [`Routes::following`].
+    pub fn within(own: HostId, routing: Routing, threshold_percent: u8, label: DomainLabel<'_>) -> Routes {
         assert!(threshold_percent < 100, "a present path costs something");
         let (graph, paths) = (Graph::default(), Paths::default());
         // The sets are of hosts, whose ids are random: an attacker does not choose them.
         let (trees, copies) = (Cached::new(own.as_u64()), Cached::new(own.as_u64()));
         Routes {
             own,
+            label: label.as_str().into(),
             version: None,
             structure: None,
             held: HeldChanges::Nothing,
@@ -182,6 +193,11 @@ impl Routes {
             detours: Vec::new(),
             oldest: 0,
         }
+    }
+
+    /// The label of what all brokers on the paths may carry.
+    pub(crate) fn label(&self) -> DomainLabel<'_> {
+        DomainLabel::checked(&self.label)
     }
 
     /// Sets which changes of the topology leave the paths as they are.
@@ -209,7 +225,7 @@ impl Routes {
         if self.version == version {
             return !is_held && self.follow(version, None);
         }
-        let graph = Graph::new(topology);
+        let graph = Graph::new(topology, DomainLabel::checked(&self.label));
         (self.version, self.structure) = (version, Some(topology.structure()));
         self.detours.clear();
         self.meet(&graph);
