@@ -89,6 +89,9 @@ struct Make {
     /// Over how many paths each event goes to another broker: 1 or 2, with a deadline
     #[arg(long, value_name = "NUMBER")]
     paths: Option<String>,
+    /// Only brokers that are in one of these domains carry the events, such as eu,us
+    #[arg(long, value_name = "NAMES")]
+    domains: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -108,6 +111,7 @@ impl Make {
             ("expiry", &self.expiry),
             ("transport", &self.transport),
             ("paths", &self.paths),
+            ("domains", &self.domains),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         let query: Vec<String> = given.map(|(key, value)| format!("{key}={}", percent::encode(value))).collect();
@@ -172,6 +176,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
         "FROM",
         "DEADLINE>",
         "PATHS>",
+        "DOMAINS",
         "IN TIME>",
         "LATE",
         "LOGGED",
@@ -190,6 +195,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
             from.into(),
             text(profile.deadline_ms.map(|millis| format!("{millis} ms"))),
             text((profile.paths > 1).then(|| profile.paths.to_string())),
+            text((!profile.domains.is_empty()).then(|| profile.domains.join(","))),
             in_time(profile),
             late(profile),
             profile.persistence.clone().into(),
@@ -234,6 +240,7 @@ mod tests {
             period_ms: None,
             transport: "stream".into(),
             paths: 1,
+            domains: Vec::new(),
             deliveries: None,
         }
     }

@@ -11,12 +11,12 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_event::{AcceptedEvent, EventId, HostId, PubendId, Tick, Time};
+use whimbrel_event::{AcceptedEvent, DomainLabel, EventId, HostId, PubendId, Tick, Time};
 use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, MESSAGE_BYTES_MAX, MessageFrame, ReadAsk, ReadTold, compact};
 
-use super::Sender;
 use super::lend::{is_wanted, wanted};
+use super::{DomainPlace, Sender};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::FilterEntries;
@@ -282,7 +282,8 @@ impl Broker {
         let mut body = Vec::new();
         let kind = BrokerMessage::ReadAsk(ask).encode(&mut body);
         let Sender { host: from, incarnation } = by;
-        let message = MessageFrame { to, hops, is_bulk: false, from, incarnation, kind, body: &body };
+        let label = DomainLabel::ANY;
+        let message = MessageFrame { to, hops, is_bulk: false, from, incarnation, kind, label, body: &body };
         self.send_on(now, &message, out);
     }
 
@@ -307,6 +308,9 @@ impl Broker {
             is_inside && accepted.is_none_or(|accepted| is_wanted(&mut entries, accepted))
         };
         told.events.retain(is_told);
+        // The log knows what to tell in place of events that the asker is not to get from here.
+        let Some(label) = self.label_for(by.host, &told) else { return false };
+        let overlay = &mut self.overlay;
         (told.number, told.upto) = (ask.number, upto);
         // The kept events age.
         told.now = told.now.saturating_add(u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX));
@@ -315,8 +319,9 @@ impl Broker {
         let is_told = is_own || {
             let mut body = Vec::new();
             let kind = BrokerMessage::ReadTold(told.clone()).encode(&mut body);
-            let (from, incarnation) = (log.host, log.incarnation);
-            let message = MessageFrame { to: by.host, hops: 0, is_bulk: true, from, incarnation, kind, body: &body };
+            let (to, from, incarnation) = (by.host, log.host, log.incarnation);
+            let label = DomainLabel::checked(&label);
+            let message = MessageFrame { to, hops: 0, is_bulk: true, from, incarnation, kind, label, body: &body };
             overlay.net.send_as(now, &message, out)
         };
         if is_told {
@@ -327,6 +332,22 @@ impl Broker {
             self.read_told(now, log, &told);
         }
         true
+    }
+
+    /// The label of all events of an answer; `None` if it has no path to the asker over brokers
+    /// that may carry them.
+    fn label_for(&mut self, asker: HostId, told: &ReadTold<'_>) -> Option<Box<str>> {
+        let net = &mut self.overlay.net;
+        let labels = told.events.iter().map(|(_, bytes)| compact::label(bytes)).filter(|label| !label.is_any());
+        let joined = labels.clone().try_fold(Box::<str>::default(), |joined, label| {
+            let is_joined = *joined == *label.as_str();
+            if is_joined { Some(joined) } else { DomainLabel::checked(&joined).joined(label) }
+        });
+        let joined = joined.filter(|joined| joined.is_empty() || net.reaches(DomainLabel::checked(joined), asker));
+        if joined.is_none() {
+            net.record_refusal(DomainPlace::KeptRead);
+        }
+        joined
     }
 
     /// Handles an answer, for this broker or another: it is kept, and the questions that waited for

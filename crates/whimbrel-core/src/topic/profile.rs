@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use whimbrel_event::{EventRef, IMPORTANCE_DEFAULT, Reliability, Time};
+use whimbrel_event::{Domains, EventRef, IMPORTANCE_DEFAULT, Reliability, Time};
 use whimbrel_net::route::TopicPaths;
 
 /// The longest deadline of a profile.
@@ -67,6 +67,8 @@ pub struct Profile {
     pub transport: TopicTransport,
     /// The paths that events take to each broker that wants them. Only of topics with a deadline.
     pub paths: TopicPaths,
+    /// The domains that may carry their events; empty: any broker may.
+    pub domains: Domains,
 }
 
 /// The settings of one topic: the part of its profile that its events need.
@@ -82,6 +84,8 @@ pub(crate) struct TopicSettings {
     pub(crate) paths: TopicPaths,
     /// The place of the profile among [`Profiles`](super::Profiles), if it has a period.
     pub(crate) period_of: Option<u32>,
+    /// Likewise, if it has domains.
+    pub(crate) domains_of: Option<u32>,
 }
 
 impl From<&Profile> for TopicSettings {
@@ -89,6 +93,7 @@ impl From<&Profile> for TopicSettings {
         let Profile { persistence, reliability, deadline, rate, importance, expiry, transport, paths, .. } = profile;
         TopicSettings {
             period_of: None,
+            domains_of: None,
             persistence: *persistence,
             reliability: *reliability,
             deadline_ms: deadline.map(|deadline| deadline.min(DEADLINE_MAX).as_millis() as u32),

@@ -117,8 +117,19 @@ fn listed(listed: &ListedProfile) -> TopicProfile {
 }
 
 fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
-    let Profile { filter, persistence, reliability, deadline, period, rate, importance, expiry, transport, paths } =
-        profile;
+    let Profile {
+        filter,
+        persistence,
+        reliability,
+        deadline,
+        period,
+        rate,
+        importance,
+        expiry,
+        transport,
+        paths,
+        domains,
+    } = profile;
     let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
     TopicProfile {
         filter: filter.to_string(),
@@ -135,6 +146,7 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
         expiry_ms: expiry.as_ref().map(millis),
         transport: word_of(&TRANSPORTS, *transport).to_owned(),
         paths: paths.count(),
+        domains: domains.names().map(String::from).collect(),
         deliveries: None,
     }
 }
@@ -145,14 +157,14 @@ mod tests {
     use std::time::Duration;
 
     use whimbrel_core::{Persistence, TopicPaths, TopicTransport};
-    use whimbrel_event::Reliability;
+    use whimbrel_event::{Domains, Reliability};
 
     use super::*;
 
     #[test]
     fn a_profile_is_read_from_a_request_as_from_the_configuration() {
         let query = "rank=3&deadline=50%20ms&persistence=volatile&rate=100%2Fs&importance=9&reliability=reliable&expiry=10s&period=5s\
-             &transport=datagram&paths=2";
+             &transport=datagram&paths=2&domains=us%2Ceu";
         let made = read("alarm/#", Some(query)).expect("it is valid");
         let rate = NonZeroU32::new(100).map(TopicRate::Events);
         let profile = Profile {
@@ -166,11 +178,13 @@ mod tests {
             period: Some(Duration::from_secs(5)),
             transport: TopicTransport::Datagram,
             paths: TopicPaths::Two,
+            domains: Domains::of(["eu", "us"]).expect("two names"),
         };
         assert_eq!(made, RankedProfile { rank: 3, profile });
         let shown = answer(Some(3), &made.profile);
         assert_eq!((shown.rate.as_deref(), shown.deadline_ms), (Some("100/s"), Some(50)));
         assert_eq!((shown.period_ms, &*shown.transport, shown.paths), (Some(5_000), "datagram", 2));
+        assert_eq!(shown.domains, ["eu", "us"]);
     }
 
     #[test]
@@ -183,6 +197,7 @@ mod tests {
         assert!(refused("a", "transport=pigeon").contains("datagram"));
         assert!(refused("a", "deadline=1s&paths=3").contains("1 to 2"));
         assert!(refused("a", "paths=2").contains("no `deadline`"));
+        assert!(refused("a", "domains=e%20u").contains("no list of domains"));
         assert!(refused("a", "rate=fast").contains("\"100/s\""));
         assert!(refused("a", "rate=0/s").contains("is no rate"));
         assert!(refused("a", "urgency=9").contains("it has rank, persistence"));

@@ -34,7 +34,7 @@ pub(crate) const TRANSPORTS: [(&str, TopicTransport); 2] =
     [("stream", TopicTransport::Stream), ("datagram", TopicTransport::Datagram)];
 
 /// The keys of a profile beside its filter, with their values.
-pub(crate) const KEYS: [(&str, Kind); 9] = [
+pub(crate) const KEYS: [(&str, Kind); 10] = [
     ("persistence", Kind::Choice(&[PERSISTENCES[0].0, PERSISTENCES[1].0, PERSISTENCES[2].0])),
     ("reliability", Kind::Choice(&[RELIABILITIES[0].0, RELIABILITIES[1].0])),
     ("deadline", Kind::Duration(1, DEADLINE_MAX.as_millis() as u64)),
@@ -44,15 +44,16 @@ pub(crate) const KEYS: [(&str, Kind); 9] = [
     ("expiry", Kind::Duration(1, EXPIRY_MAX_MS)),
     ("transport", Kind::Choice(&[TRANSPORTS[0].0, TRANSPORTS[1].0])),
     ("paths", Kind::Count(1, 2)),
+    ("domains", Kind::Domains),
 ];
 
 const TOPIC: &str = "write [[topic]] with `filter`, a topic filter, and some of `persistence` (\"auto\", \"persistent\" or \
                      \"volatile\"), `reliability` (\"reliable\" or \"best-effort\"), `deadline` (\"50 ms\"), `period` (\"5 s\"), \
                      `rate` (\"100/s\" or \"64 KiB/s\"), `importance` (1 to 10), `expiry` (\"10 s\"), `transport` \
-                     (\"stream\" or \"datagram\") and `paths` (1 or 2)";
+                     (\"stream\" or \"datagram\"), `paths` (1 or 2) and `domains` ([\"eu\"])";
 
 /// Keys reserved for later versions.
-const LATER: [&str; 2] = ["availability", "domains"];
+const LATER: [&str; 1] = ["availability"];
 
 /// The tables of `whimbrel.toml`; the first that matches a topic counts.
 #[derive(Debug, Default)]
@@ -126,6 +127,7 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
         ("period", Value::Duration(period)) => profile.period = Some(whole_millis(*period)),
         ("transport", Value::Text(word)) => profile.transport = value_of(&TRANSPORTS, word),
         ("paths", Value::Number(count)) => profile.paths = TopicPaths::of_count(*count).expect("it is in the range"),
+        ("domains", Value::Domains(domains)) => profile.domains = domains.clone(),
         ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
         ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
         ("expiry", Value::Duration(expiry)) => profile.expiry = Some(whole_millis(*expiry)),

@@ -32,6 +32,9 @@ pub struct TopicProfile {
     /// How many paths events take to each broker that wants them.
     #[serde(default = "one")]
     pub paths: u8,
+    /// The domains that may carry the events; empty: any broker may.
+    #[serde(default)]
+    pub domains: Vec<String>,
     /// Whether deliveries at this broker were in time, since the profile is in effect here; missing
     /// without a deadline, and where a profile was just made or removed.
     #[serde(default)]
