@@ -208,7 +208,7 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             let stamped = StampedEvent { stamp, frame: event_frame(c, &mut trees, &mut events) };
             Frame::CopiedEvent(CopiedEvent { last_us, stamped })
         }
-        _ => Frame::Unknown(26 + c.byte() % 102),
+        _ => Frame::Unknown(27 + c.byte() % 101),
     };
     check(&frame)
 }
