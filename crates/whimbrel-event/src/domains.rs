@@ -71,6 +71,11 @@ impl Domains {
         self.0.split(NAME_END).filter(|name| !name.is_empty())
     }
 
+    /// Whether a broker that is in these domains may carry no more than one that is in the others.
+    pub fn is_within(&self, others: &Domains) -> bool {
+        self.0 == others.0 || self.names().all(|name| others.names().any(|other| name == other))
+    }
+
     /// The label of events that these domains may carry.
     pub fn label(&self) -> DomainLabel<'_> {
         DomainLabel(&self.0)
@@ -173,6 +178,16 @@ mod tests {
             ("de,eu;eu,us", &["eu"], true),
         ] {
             assert_eq!(label(text).admits(&in_domains(broker)), may_carry, "{text} {broker:?}");
+        }
+    }
+
+    #[test]
+    fn with_fewer_domains_a_broker_carries_no_more() {
+        let read = |text: &str| Domains::read(text).expect("a list");
+        for (one, other, is_within) in
+            [("", "", true), ("", "eu", true), ("eu", "", false), ("eu", "de,eu", true), ("de,eu", "eu", false)]
+        {
+            assert_eq!(read(one).is_within(&read(other)), is_within, "{one} {other}");
         }
     }
 
