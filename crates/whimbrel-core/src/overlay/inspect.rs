@@ -22,7 +22,7 @@ use whimbrel_net::topology::{LinkState, Neighbour};
 use whimbrel_net::traces::TraceStep;
 
 use super::RoamGauges;
-use super::{Due, Overlay, OverlayStats};
+use super::{DomainPlace, Due, Overlay, OverlayStats};
 use crate::api::{Output, PeerLink};
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
@@ -155,7 +155,11 @@ impl Broker {
     /// The counters of the overlay, if there is one.
     pub fn overlay_stats(&self) -> Option<OverlayStats> {
         let overlay = &self.overlay;
-        let stats = || OverlayStats { net: overlay.net.stats().clone(), ..overlay.stats.clone() };
+        let stats = || {
+            let mut net = overlay.net.stats().clone();
+            net.domain_refusals[DomainPlace::SharedMember as usize] += self.groups.post.outside;
+            OverlayStats { net, ..overlay.stats.clone() }
+        };
         overlay.is_open().then(stats)
     }
 

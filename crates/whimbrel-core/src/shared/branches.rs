@@ -92,7 +92,7 @@ impl Branch {
 impl Group {
     /// The branch with the least load relative to its room that has room, may carry the event and
     /// has not refused it. Equals take turns.
-    pub(super) fn next_branch(&mut self, event: EventId, label: DomainLabel<'_>) -> Option<usize> {
+    pub(super) fn next_branch(&mut self, event: EventId, label: DomainLabel<'_>, post: &mut Post) -> Option<usize> {
         let count = self.branches.len();
         let mut best: Option<(u64, u64, usize)> = None;
         for step in 0..count {
@@ -100,8 +100,11 @@ impl Group {
             let branch = &self.branches[at];
             let (load, room) = (branch.given.len() as u64, u64::from(branch.room));
             let is_less = |(least, its, _): (u64, u64, usize)| load * its < least * room;
-            let is_open = branch.has_room() && label.admits(&branch.domains);
-            if is_open && !self.refused.has(event, branch.host) && best.is_none_or(is_less) {
+            if !label.admits(&branch.domains) {
+                post.outside += 1;
+                continue;
+            }
+            if branch.has_room() && !self.refused.has(event, branch.host) && best.is_none_or(is_less) {
                 best = Some((load, room, at));
             }
         }

@@ -96,6 +96,7 @@ impl Group {
         &mut self,
         publication: &Publication<'_>,
         sessions: &Sessions,
+        post: &mut Post,
         out: &mut dyn Output,
     ) -> Choice {
         let count = self.members.len();
@@ -124,7 +125,7 @@ impl Group {
             return Choice::Member(self.members[at]);
         }
         let label = publication.accepted.event.headers.domains;
-        if let Some(at) = self.next_branch(publication.accepted.id, label) {
+        if let Some(at) = self.next_branch(publication.accepted.id, label, post) {
             return Choice::Branch(at);
         }
         // Those that have room cannot be sent it.

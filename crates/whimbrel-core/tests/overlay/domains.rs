@@ -384,7 +384,6 @@ fn at(place: DomainPlace, change: fn(&mut Broker)) -> Net {
             let mut net = world(&[EU, US], &[(0, 1)], change);
             connect_with_will(&mut net, "with-will");
             net.advance(SECOND * 2);
-            net.leave(0, 7);
             assert_eq!(net.connect(1, 7, "with-will"), Some(true));
             net.advance(SECOND * 2);
             net
