@@ -95,6 +95,7 @@ fn overlay(node: usize) -> OverlayConfig {
         expects_peers: true,
         links_wanted: 0,
         surcharges: Default::default(),
+        domains: Default::default(),
         routing: whimbrel_core::Routing::default(),
         pace: whimbrel_core::Pace::DEFAULT,
         moves_sessions: true,

@@ -237,6 +237,10 @@ pub enum Mutant {
     UnsyncedBelieved,
     /// A replica keeps the first copy of a session.
     CopyStale,
+    /// A session is copied with its will, whatever its domains.
+    SessionCopyLeavesDomain,
+    /// A broker's question for a log is answered with events that it may not carry.
+    LogReadLeavesDomain,
     /// Events with a deadline go to the streams of those without one.
     DeadlineInOrdinaryStream,
 }

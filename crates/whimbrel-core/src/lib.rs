@@ -53,7 +53,7 @@ pub use inspect::{
     HoldGivenInfo, Holder, Holders, PlaceInfo, Presence, ProfilesInfo, ProfilesPage, SessionInfo, StreamInfo,
     SubscriptionInfo,
 };
-pub use overlay::{ALL_OTHERS, DARK_COST_US, OverlayConfig, Pace, Routing};
+pub use overlay::{ALL_OTHERS, DARK_COST_US, DomainPlace, OverlayConfig, Pace, Routing};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
 pub use topic::{

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use crate::{AcceptedEvent, Attributes, EventId, FNV_OFFSET, Packed, Predecessors, Time, fnv1a};
+use crate::{AcceptedEvent, Attributes, DomainLabel, EventId, FNV_OFFSET, Packed, Predecessors, Time, fnv1a};
 
 /// Importance of an event without an explicit one.
 pub const IMPORTANCE_DEFAULT: u8 = 5;
@@ -51,6 +51,8 @@ pub struct Headers<'a> {
     /// The retain mark of its PUBLISH, or will: a subscription with Retain As Published gets it, on
     /// whichever path the event reaches it.
     pub retain: bool,
+    /// Which brokers may carry the event; one list. Set by the broker that accepts it.
+    pub domains: DomainLabel<'a>,
 }
 
 impl Headers<'_> {
@@ -63,15 +65,17 @@ impl Headers<'_> {
         after: Predecessors::NONE,
         maybe_repeat: false,
         retain: false,
+        domains: DomainLabel::ANY,
     };
 
     /// True if no header is present.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        let Headers { text_payload, content_type, response_topic, correlation, after, maybe_repeat, retain } = self;
+        let Headers { text_payload, content_type, response_topic, correlation, after, maybe_repeat, retain, domains } =
+            self;
         let has_text = content_type.is_some() | response_topic.is_some();
         let has_flag = text_payload.is_some() | *maybe_repeat | *retain;
-        !(has_text | has_flag | correlation.is_some() | !after.is_empty())
+        !(has_text | has_flag | correlation.is_some() | !after.is_empty() | !domains.is_any())
     }
 }
 

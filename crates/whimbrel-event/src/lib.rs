@@ -7,6 +7,7 @@
 
 mod attributes;
 pub mod clock;
+mod domains;
 mod event;
 mod hash;
 mod id;
@@ -19,6 +20,9 @@ mod token;
 
 pub use attributes::{ATTRIBUTE_TEXT_MAX, Attributes, AttributesBuf, InvalidAttributes, Value};
 pub use clock::Clock;
+pub use domains::{
+    DOMAIN_BYTES_MAX, DOMAINS_MAX, DomainLabel, Domains, JOINED_BYTES_MAX, LABEL_BYTES_MAX, LABEL_LISTS_MAX, is_domain,
+};
 pub use event::{Event, EventRef, Headers, IMPORTANCE_DEFAULT, IMPORTANCE_MAX, Publisher, Qos, Reliability, WeakEvent};
 pub use hash::Seeded;
 pub use id::{

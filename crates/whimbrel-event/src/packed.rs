@@ -9,20 +9,20 @@
 //! | 16 | 8 | when it was accepted, nanoseconds; of another broker's event by this broker's clock |
 //! | 24 | 8 | publisher |
 //! | 32 | 1 | flags: quality of service (2 bits), reliable, then which of the parts below are there |
-//! | 33 | 1 | importance |
+//! | 33 | 1 | importance (4 bits); highest bit: there is a label of domains |
 //! | 34 | 2 | bytes of the topic |
 //! | 36 | 4 | bytes of the attributes |
 //!
 //! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), when another
 //! broker accepted it (8; without the flag it is the tick), the headers (a length of 4, a byte of
-//! flags, each present header as a length of 4 and its bytes, and in the rest of that length the
-//! pubend and tick, 8 each, of its predecessors). Then topic, attributes, and the payload, which is
+//! flags, each present header as a length of 4 and its bytes, the label of domains likewise, and in
+//! the rest of that length the pubend and tick, 8 each, of its predecessors). Then topic, attributes, and the payload, which is
 //! the rest.
 
 use core::time::Duration;
 
 use crate::event::{EventRef, Headers, Publisher, Qos, Reliability};
-use crate::{Attributes, EventId, IMPORTANCE_MAX, Predecessors, PubendId, Tick, Time};
+use crate::{Attributes, DomainLabel, EventId, IMPORTANCE_MAX, Predecessors, PubendId, Tick, Time};
 
 /// Bytes of the fixed part.
 const FIXED: usize = 40;
@@ -36,6 +36,10 @@ const HEADERS: u8 = 1 << 5;
 const OTHER_CLOCK: u8 = 1 << 6;
 /// Only with [`OTHER_CLOCK`]: its broker accepted it at another moment than its tick.
 const ACCEPTED: u8 = 1 << 7;
+
+/// In the byte of the importance. Programs before 0.2 take it for an importance that is none, and
+/// refuse the event.
+const LABELLED: u8 = 1 << 7;
 
 const TEXT_PAYLOAD_KNOWN: u8 = 1;
 const TEXT_PAYLOAD: u8 = 1 << 1;
@@ -155,7 +159,7 @@ impl AcceptedEvent<'_> {
         fixed[16..24].copy_from_slice(&accepted.as_nanos().to_le_bytes());
         fixed[24..32].copy_from_slice(&event.publisher.to_bits().to_le_bytes());
         fixed[32] = flags(event) | if has_headers { HEADERS } else { 0 };
-        fixed[33] = event.importance;
+        fixed[33] = event.importance | if event.headers.domains.is_any() { 0 } else { LABELLED };
         fixed[34..36].copy_from_slice(&topic_len.to_le_bytes());
         fixed[36..40].copy_from_slice(&attributes_len.to_le_bytes());
         if self.clock_offset != 0 {
@@ -196,7 +200,10 @@ fn parts<'a>(headers: &Headers<'a>) -> [Option<&'a [u8]>; 3] {
 
 /// Bytes of the headers, behind the length.
 fn headers_len(headers: &Headers<'_>) -> usize {
-    1 + headers.after.as_bytes().len() + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
+    let label = if headers.domains.is_any() { 0 } else { 4 + headers.domains.as_str().len() };
+    1 + label
+        + headers.after.as_bytes().len()
+        + parts(headers).into_iter().flatten().map(|part| 4 + part.len()).sum::<usize>()
 }
 
 fn put_headers(headers: &Headers<'_>, to: &mut impl ByteSink) {
@@ -217,6 +224,10 @@ fn put_headers(headers: &Headers<'_>, to: &mut impl ByteSink) {
     for part in parts(headers).into_iter().flatten() {
         to.put(&len(part.len()));
         to.put(part);
+    }
+    if !headers.domains.is_any() {
+        to.put(&len(headers.domains.as_str().len()));
+        to.put(headers.domains.as_str().as_bytes());
     }
     to.put(headers.after.as_bytes());
 }
@@ -265,14 +276,17 @@ impl<'a> Packed<'a> {
         rest.take(if flags & EXPIRES != 0 { 8 } else { 0 })?;
         rest.take(if flags & DEADLINE != 0 { 4 } else { 0 })?;
         rest.take(if flags & ACCEPTED != 0 { 8 } else { 0 })?;
+        let is_labelled = fixed[33] & LABELLED != 0;
         if flags & HEADERS != 0 {
-            rest.headers()?;
+            rest.headers(is_labelled)?;
+        } else if is_labelled {
+            return None;
         }
         let topic = rest.take(usize::from(u16::from_le_bytes([fixed[34], fixed[35]])))?;
         core::str::from_utf8(topic).ok()?;
         let attributes = u32::from_le_bytes(fixed[36..40].try_into().expect("four bytes"));
         Attributes::from_bytes(rest.take(usize::try_from(attributes).ok()?)?).ok()?;
-        let is_important = (1..=IMPORTANCE_MAX).contains(&fixed[33]);
+        let is_important = (1..=IMPORTANCE_MAX).contains(&(fixed[33] & !LABELLED));
         (flags >> 6 != 0b10 && flags & QOS != QOS && is_important).then_some(Packed(bytes))
     }
 
@@ -327,7 +341,13 @@ impl<'a> Packed<'a> {
 
     /// 1 to [`crate::IMPORTANCE_MAX`].
     pub fn importance(self) -> u8 {
-        self.0[33]
+        self.0[33] & !LABELLED
+    }
+
+    /// Which brokers may carry it.
+    #[inline]
+    pub fn domains(self) -> DomainLabel<'a> {
+        if self.0[33] & LABELLED == 0 { DomainLabel::ANY } else { self.view().headers.domains }
     }
 
     /// When it expires, if ever.
@@ -358,7 +378,7 @@ impl<'a> Packed<'a> {
         let expires = (flags & EXPIRES != 0).then(|| Time::from_nanos(u64::from_le_bytes(rest.array())));
         let deadline_ms = (flags & DEADLINE != 0).then(|| u32::from_le_bytes(rest.array()));
         rest.take(if flags & ACCEPTED != 0 { 8 } else { 0 });
-        let headers = if flags & HEADERS == 0 { Headers::EMPTY } else { rest.headers() };
+        let headers = if flags & HEADERS == 0 { Headers::EMPTY } else { rest.headers(self.0[33] & LABELLED != 0) };
         let topic = rest.text(usize::from(topic_len));
         let attributes = Attributes::kept(rest.take(attributes_len));
         EventRef {
@@ -405,7 +425,7 @@ impl<'a> Unread<'a> {
         self.take(usize::try_from(length).ok()?)
     }
 
-    fn headers(&mut self) -> Option<()> {
+    fn headers(&mut self, is_labelled: bool) -> Option<()> {
         let mut block = Unread(self.part()?);
         let flags = *block.take(1)?.first()?;
         for (flag, is_text) in [(CONTENT_TYPE, true), (RESPONSE_TOPIC, true), (CORRELATION, false)] {
@@ -414,6 +434,9 @@ impl<'a> Unread<'a> {
             } else if flags & flag != 0 {
                 block.part()?;
             }
+        }
+        if is_labelled {
+            DomainLabel::read(core::str::from_utf8(block.part()?).ok()?, 1).filter(|label| !label.is_any())?;
         }
         let after = Predecessors::from_bytes(block.0)?;
         (after.is_empty() == (flags & AFTER == 0)).then_some(())
@@ -443,25 +466,30 @@ impl<'a> Rest<'a> {
         core::str::from_utf8(self.take(bytes)).expect("packed from a str")
     }
 
-    fn headers(&mut self) -> Headers<'a> {
+    fn headers(&mut self, is_labelled: bool) -> Headers<'a> {
         let len = self.length();
         let mut block = Rest(self.take(len));
         let [flags] = block.array();
-        let mut part = |flag: u8| {
-            (flags & flag != 0).then(|| {
+        let mut part = |is_there: bool| {
+            is_there.then(|| {
                 let len = block.length();
                 block.take(len)
             })
         };
         let text = |part: &'a [u8]| core::str::from_utf8(part).expect("packed from a str");
+        let content_type = part(flags & CONTENT_TYPE != 0).map(text);
+        let response_topic = part(flags & RESPONSE_TOPIC != 0).map(text);
+        let correlation = part(flags & CORRELATION != 0);
+        let domains = part(is_labelled).map_or(DomainLabel::ANY, |label| DomainLabel::checked(text(label)));
         Headers {
             text_payload: (flags & TEXT_PAYLOAD_KNOWN != 0).then_some(flags & TEXT_PAYLOAD != 0),
-            content_type: part(CONTENT_TYPE).map(text),
-            response_topic: part(RESPONSE_TOPIC).map(text),
-            correlation: part(CORRELATION),
+            content_type,
+            response_topic,
+            correlation,
             after: Predecessors::from_bytes(block.0).expect("packed from predecessors"),
             maybe_repeat: flags & MAYBE_REPEAT != 0,
             retain: flags & RETAIN != 0,
+            domains,
         }
     }
 }
@@ -491,6 +519,7 @@ mod tests {
             after: before.as_predecessors(),
             maybe_repeat: true,
             retain: true,
+            domains: DomainLabel::checked("eu,us"),
         };
         let full = EventRef {
             topic: "fleet/7/position",
@@ -505,7 +534,7 @@ mod tests {
             publisher: Publisher::named("bus-7"),
         };
         // Each optional part is there or not, in all combinations.
-        for parts in 0..1_u32 << 14 {
+        for parts in 0..1_u32 << 15 {
             let has = |bit: u32| parts & (1 << bit) != 0;
             let event = EventRef {
                 attributes: if has(0) { full.attributes } else { Attributes::EMPTY },
@@ -518,6 +547,7 @@ mod tests {
                     after: if has(9) { headers.after } else { Predecessors::NONE },
                     maybe_repeat: has(10),
                     retain: has(11),
+                    domains: if has(14) { headers.domains } else { DomainLabel::ANY },
                 },
                 qos: [Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce][parts as usize % 3],
                 reliability: if has(3) { Reliability::Reliable } else { Reliability::BestEffort },
@@ -537,7 +567,22 @@ mod tests {
             assert_eq!((view.importance, view.deadline_ms, view.expires), (9, event.deadline_ms, event.expires));
             assert_eq!((view.publisher, packed.publisher()), (event.publisher, event.publisher));
             assert_eq!((packed.expires(), packed.qos()), (event.expires, event.qos));
-            assert_eq!(packed.retain(), event.headers.retain);
+            assert_eq!((packed.retain(), packed.domains()), (event.headers.retain, event.headers.domains));
+            assert_eq!(Packed::read(&bytes), Some(packed));
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_none_is_refused() {
+        let headers = Headers { domains: DomainLabel::checked("eu,us"), ..Headers::EMPTY };
+        let event = EventRef { headers, ..EventRef::new("t", b"", Qos::AtMostOnce) };
+        let id = EventId { pubend: PubendId(1), tick: Tick(2) };
+        let bytes = packed(&AcceptedEvent { id, accepted: Time::from_nanos(2), clock_offset: 0, event });
+        assert_eq!((Packed::read(&bytes).map(Packed::importance), bytes.len()), (Some(5), 40 + 4 + 1 + 4 + 5 + 1));
+        for (at, byte) in [(FIXED + 9, b'z'), (FIXED + 9, b','), (FIXED + 11, b';'), (33, 5), (32, 0)] {
+            let mut other = bytes.clone();
+            other[at] = byte;
+            assert_eq!(Packed::read(&other), None, "{at} {byte}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use whimbrel_event::{HostId, Tick, Time};
-use whimbrel_net::route::{Routes, TopicPaths};
+use whimbrel_net::route::{Outages, Routes, TopicPaths};
 use whimbrel_net::topology::{LinkState, Neighbour, Topology};
 
 #[global_allocator]
@@ -42,6 +42,7 @@ fn state(number: usize, sequence: u64, neighbours: &[usize]) -> LinkState {
         addresses: vec!["10.0.0.1:7000".into()],
         neighbours: neighbours.iter().enumerate().map(|(port, to)| end(number, *to, port)).collect(),
         previous: Vec::new(),
+        domains: Default::default(),
         protocol: whimbrel_wire::Protocol::OWN,
         later: Box::default(),
     }
@@ -182,6 +183,7 @@ fn settings() -> Criterion {
 fn copies(c: &mut Criterion) {
     let mut group = c.benchmark_group("copies");
     let worlds = [("mesh of 50", World::mesh(50)), ("1,000 of degree 8", World::random(1_000, 8))];
+    let outages = Outages::default();
     for (name, world) in worlds {
         let topology = world.topology();
         let fresh = || {
@@ -198,14 +200,14 @@ fn copies(c: &mut Criterion) {
             group.bench_function(BenchmarkId::new(what, name), |b| {
                 b.iter_batched_ref(
                     fresh,
-                    |routes| black_box(routes.copies(&set, TopicPaths::Two, 100_000).trees.trees.len()),
+                    |routes| black_box(routes.copies(&set, TopicPaths::Two, 100_000, &outages).trees.trees.len()),
                     BatchSize::SmallInput,
                 );
             });
         }
         group.bench_function(BenchmarkId::new("again", name), |b| {
             let (mut routes, set) = (fresh(), to(10));
-            b.iter(|| black_box(routes.copies(&set, TopicPaths::Two, 100_000).trees.trees.len()));
+            b.iter(|| black_box(routes.copies(&set, TopicPaths::Two, 100_000, &outages).trees.trees.len()));
         });
     }
 }

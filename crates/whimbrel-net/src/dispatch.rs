@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{CopiedEvent, Cutter, Frame, FrameAt, Invalid, Registry, StampedEvent};
+use whimbrel_wire::{CopiedEvent, Cutter, Frame, FrameAt, Invalid, LabelledMessage, Registry, StampedEvent};
 
 use crate::due::NetDue;
 use crate::event::{NetEvent, NetStep};
@@ -249,7 +249,11 @@ impl Net {
             Frame::RegistryDigest(digest) if is_control => self.on_map_digest(io, link, 0, &digest),
             Frame::RegistryAsk(ask) if is_control => self.on_map_ask(io, link, 0, &ask),
             Frame::PreviousIdentities(previous) if is_control => self.on_previous(io, previous),
-            Frame::MessageFrame(message) if is_control || message.is_bulk => self.on_message(io, message),
+            Frame::MessageFrame(message) | Frame::LabelledMessage(LabelledMessage(message))
+                if is_control || message.is_bulk =>
+            {
+                self.on_message(io, message)
+            }
             Frame::Goodbye(_) => {
                 self.hang_up(io.now, link, HangUp::Left, io.out);
                 None

@@ -94,4 +94,8 @@ pub enum NetMutant {
     KnownCopyEnds,
     /// Both paths of an event are the same one.
     SamePathTwice,
+    /// A path that is changed on the way may lead over any broker.
+    DetourLeavesDomain,
+    /// A neighbour is told any retained message.
+    RetainLeavesDomain,
 }

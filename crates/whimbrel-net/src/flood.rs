@@ -54,6 +54,7 @@ impl Net {
             addresses: self.config.addresses.clone(),
             neighbours,
             previous: self.previous.clone(),
+            domains: self.config.domains.clone(),
             protocol: Protocol::OWN,
             later: Box::default(),
         }
@@ -436,6 +437,7 @@ mod tests {
             expects_peers: true,
             links_wanted: 0,
             surcharges: Default::default(),
+            domains: Default::default(),
             release_mark: usize::MAX,
             young_for: Duration::from_secs(1),
             examined_kinds: &[],

@@ -5,6 +5,7 @@ mod fault;
 
 pub mod deadlines;
 mod dispatch;
+pub mod domains;
 mod due;
 mod event;
 mod flood;

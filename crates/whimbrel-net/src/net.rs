@@ -3,10 +3,11 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Deployment, EventId, HostId, Tick, Time};
+use whimbrel_event::{Deployment, DomainLabel, Domains, EventId, HostId, Tick, Time};
 use whimbrel_wire::PreviousIdentity;
 
 use crate::PeerLink;
+use crate::domains::{DomainPlace, LabelRoutes, may_carry};
 use crate::due::{NetDue, NetTimers};
 use crate::fault::NetFaults;
 use crate::forward::FrameBuffers;
@@ -16,7 +17,7 @@ use crate::io::LinkOutput;
 use crate::link::peers::{Peer, Peers, UNSENT_LITTLE};
 use crate::link::queue::FrameClass;
 use crate::pace::{Pace, Routing};
-use crate::route::Routes;
+use crate::route::{Outages, Routes};
 use crate::stats::NetStats;
 use crate::topology::Topology;
 use crate::topology::joining::Joining;
@@ -54,6 +55,8 @@ pub struct Config {
     /// What links to some brokers cost beside delay and loss, microseconds, by the brokers' names.
     /// Link states tell the first [`whimbrel_wire::SURCHARGES_MAX`] links that have one.
     pub surcharges: BTreeMap<Box<str>, u32>,
+    /// The domains that the broker is in, told in its link state.
+    pub domains: Domains,
     /// How paths are chosen.
     pub routing: Routing,
     /// How fast links are measured, told of and followed.
@@ -105,6 +108,9 @@ pub struct Net {
     pub(crate) peers: Peers,
     pub(crate) topology: Topology,
     pub(crate) routes: Routes,
+    /// Those of what not every broker may carry.
+    pub(crate) within: LabelRoutes,
+    pub(crate) outages: Outages,
     pub(crate) watch: Watch,
     pub(crate) timers: NetTimers,
     /// The number of own changes of links that were flooded.
@@ -133,6 +139,7 @@ impl Net {
             young_for: Duration::ZERO,
             examined_kinds: &[],
             surcharges: BTreeMap::new(),
+            domains: Domains::default(),
             routing: Routing::default(),
             pace: Pace::DEFAULT,
         };
@@ -172,6 +179,8 @@ impl Net {
             peers: Peers::new(incarnation),
             topology: Topology::new(host),
             routes: Routes::following(host, config.routing, config.pace.threshold_percent),
+            within: LabelRoutes::new(host, config.routing, config.pace.threshold_percent),
+            outages: Outages::default(),
             watch: Watch::new(config.pace.ways_every),
             timers,
             flashes: 0,
@@ -375,7 +384,7 @@ impl Net {
     /// Computes the paths anew if the topology has changed, at most once per pause. Returns whether
     /// it did: the composition follows then. To be called at the end of each turn.
     pub fn check_ways(&mut self, now: Time) -> bool {
-        match self.watch.check(now, &self.topology, &mut self.routes) {
+        match self.watch.check(now, &self.topology, &mut self.routes, &mut self.outages) {
             Watched::Same => false,
             Watched::Later(at) => {
                 self.timers.set_once(at, NetDue::Watch);
@@ -386,6 +395,52 @@ impl Net {
                 true
             }
         }
+    }
+
+    /// Whether a broker may carry what has this label: it is in a domain of each of its lists.
+    /// A comparison if any broker may.
+    #[inline]
+    pub fn may_carry(&self, label: DomainLabel<'_>, host: HostId) -> bool {
+        if host == self.identity.host {
+            return label.admits(&self.config.domains);
+        }
+        may_carry(&self.topology, label, host)
+    }
+
+    /// Whether there is a path to a broker over brokers that may carry what has this label, all
+    /// included.
+    pub fn reaches(&mut self, label: DomainLabel<'_>, host: HostId) -> bool {
+        if label.is_any() {
+            return self.is_reachable(host);
+        }
+        let is_own = host == self.identity.host;
+        self.may_carry(label, host) && (is_own || self.within.of(label, &self.topology).is_reachable(host))
+    }
+
+    /// Sets the domains of a broker that is alone: it tells no other of them.
+    pub fn set_domains(&mut self, domains: Domains) {
+        self.config.domains = domains;
+    }
+
+    /// Whether some broker that may carry what has this label can be reached over others only.
+    pub fn is_divided(&mut self, label: DomainLabel<'_>) -> bool {
+        let own = self.identity.host;
+        let admitted = self.topology.states().filter(|state| state.host != own && label.admits(&state.domains));
+        let hosts: Vec<HostId> = admitted.map(|state| state.host).collect();
+        hosts.into_iter().any(|host| self.is_reachable(host) && !self.reaches(label, host))
+    }
+
+    /// The domains that a broker is in, as far as it has told.
+    pub fn domains_of(&self, host: HostId) -> Domains {
+        if host == self.identity.host {
+            return self.config.domains.clone();
+        }
+        self.topology.get(host).map_or_else(Domains::default, |state| state.domains.clone())
+    }
+
+    /// Counts content that was not handed on.
+    pub fn record_refusal(&mut self, place: DomainPlace) {
+        self.stats.domain_refusals[place as usize] += 1;
     }
 
     /// Records a step of an event for [`Net::trace_of`].

@@ -6,9 +6,10 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Time};
-use whimbrel_wire::{Frame, MessageFrame, PreviousIdentities};
+use whimbrel_event::{DomainLabel, HostId, Time};
+use whimbrel_wire::{Frame, MESSAGE_BYTES_MAX, MessageFrame, PreviousIdentities};
 
+use crate::domains::{DomainPlace, routes_for};
 use crate::event::NetEvent;
 use crate::forward::nack::HOPS_MAX;
 use crate::io::{Io, LinkOutput};
@@ -33,6 +34,8 @@ pub struct MessageContent<'a> {
     pub body: &'a [u8],
     /// It gives way to all other traffic.
     pub is_bulk: bool,
+    /// Which brokers may carry it.
+    pub label: DomainLabel<'a>,
 }
 
 impl Net {
@@ -43,9 +46,10 @@ impl Net {
     /// When it is to this broker itself.
     pub fn send_to(&mut self, now: Time, to: HostId, content: MessageContent<'_>, out: &mut dyn LinkOutput) -> bool {
         assert!(to != self.identity.host, "a broker does not write to itself");
-        let MessageContent { kind, body, is_bulk } = content;
+        let MessageContent { kind, body, is_bulk, label } = content;
         let (from, incarnation) = (self.identity.host, self.identity.incarnation);
-        let is_sent = self.route(now, &MessageFrame { to, hops: 0, is_bulk, from, incarnation, kind, body }, out);
+        let message = MessageFrame { to, hops: 0, is_bulk, from, incarnation, kind, label, body };
+        let is_sent = self.route(now, &message, out);
         self.stats.messages_out += u64::from(is_sent);
         self.stats.messages_unsent += u64::from(!is_sent);
         is_sent
@@ -130,13 +134,22 @@ impl Net {
     /// Sends a message to the next broker on its path. Returns `false` if there is no path, or no
     /// room on the link.
     fn route(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn LinkOutput) -> bool {
-        if !message.is_bulk {
-            let mut frame = Vec::with_capacity(message.body.len() + 64);
-            Frame::MessageFrame(*message).encode(&mut frame);
-            return self.send_towards(now, message.to, &frame, out);
+        let label = message.label;
+        if !label.is_any() && message.body.len() + label.as_str().len() > MESSAGE_BYTES_MAX {
+            return false;
         }
-        self.routes.update(&self.topology);
-        let link = self.routes.next_hop(message.to).and_then(|(neighbour, _)| self.peers.to(neighbour));
+        let link = self.link_towards(message.to, label);
+        if link.is_none() && !label.is_any() {
+            self.record_refusal(DomainPlace::Message);
+        }
+        let framed = || {
+            let mut frame = Vec::with_capacity(message.body.len() + 64);
+            message.framed().encode(&mut frame);
+            frame
+        };
+        if !message.is_bulk {
+            return self.send_over(now, link, &framed(), out);
+        }
         // On a link that is never idle, one bulk message per interval is sent nevertheless.
         let has_room = |peer: &&mut Peer| {
             let is_due = now.since(peer.bulk_at) >= BULK_EVERY && peer.has_room(Channel::BestEffort);
@@ -145,17 +158,28 @@ impl Net {
         let Some(link) = link else { return false };
         let Some(peer) = self.peers.get_mut(link).filter(has_room) else { return false };
         peer.bulk_at = now;
-        let mut frame = Vec::with_capacity(message.body.len() + 64);
-        Frame::MessageFrame(*message).encode(&mut frame);
-        self.send(now, link, FrameClass::Bulk, &frame, out);
+        self.send(now, link, FrameClass::Bulk, &framed(), out);
         true
     }
 
     /// Sends a frame to the next broker on the path to `to`. Returns `false` if there is no path,
     /// or no room on the link.
     pub fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut dyn LinkOutput) -> bool {
+        let link = self.link_towards(to, DomainLabel::ANY);
+        self.send_over(now, link, frame, out)
+    }
+
+    /// The link to the next broker on the path to `to` over brokers that may carry what has this
+    /// label.
+    fn link_towards(&mut self, to: HostId, label: DomainLabel<'_>) -> Option<PeerLink> {
         self.routes.update(&self.topology);
-        let link = self.routes.next_hop(to).and_then(|(neighbour, _)| self.peers.to(neighbour));
+        let Net { routes, within, topology, peers, .. } = self;
+        let (neighbour, _) = routes_for((routes, within), label, topology).next_hop(to)?;
+        peers.to(neighbour)
+    }
+
+    /// Sends a frame to a neighbour; whether there is a link with room.
+    fn send_over(&mut self, now: Time, link: Option<PeerLink>, frame: &[u8], out: &mut dyn LinkOutput) -> bool {
         let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));
         if let Some(link) = link {
             self.send(now, link, FrameClass::Control, frame, out);

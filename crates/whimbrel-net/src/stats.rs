@@ -1,6 +1,7 @@
 //! The counters of the network layer.
 
 use crate::HangUp;
+use crate::domains::DomainRefusals;
 use crate::traces::RerouteCause;
 
 // tidy: table — a list of counters, each read by its name
@@ -88,6 +89,8 @@ pub struct NetStats {
     /// Paths of events with a deadline that were changed here, by what is wrong with the link that
     /// was on them: it is down, or uses up more than its share of the event's margin.
     pub reroutes: [u64; RerouteCause::ALL.len()],
+    /// Content that was not handed on, as a broker may not carry it; by place.
+    pub domain_refusals: DomainRefusals,
     /// Messages that were sent from here.
     pub messages_out: u64,
     /// Messages for which there was no path or no room; the sender may repeat them.

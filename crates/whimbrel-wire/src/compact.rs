@@ -4,7 +4,8 @@
 //! | bytes | what |
 //! |---|---|
 //! | 1 | from the lowest bit: quality of service (2 bits), reliable; then which of the parts below are there: expiry, deadline, headers, publisher, accepted |
-//! | 1 | 4 bits importance; attributes are there; 3 bits zero |
+//! | 1 | 4 bits importance; attributes are there; a label is there; 2 bits zero |
+//! | varint | bytes of the label of domains, and these |
 //! | varint | accepted − tick, zigzag, ns |
 //! | 8 | publisher, little endian |
 //! | varint | expiry − accepted, zigzag, ns |
@@ -15,8 +16,8 @@
 //! | | topic, attributes, and the payload, which is the rest |
 
 use whimbrel_event::{
-    AcceptedEvent, Attributes, EventId, EventRef, Headers, IMPORTANCE_MAX, PREDECESSORS_MAX, Predecessors, Publisher,
-    Qos, Reliability, Time,
+    AcceptedEvent, Attributes, DomainLabel, EventId, EventRef, Headers, IMPORTANCE_MAX, LABEL_BYTES_MAX,
+    PREDECESSORS_MAX, Predecessors, Publisher, Qos, Reliability, Time,
 };
 
 use crate::bytes::{Put, Reader, text};
@@ -32,6 +33,8 @@ const ACCEPTED: u8 = 1 << 7;
 
 const IMPORTANCE: u8 = 0b1111;
 const ATTRIBUTES: u8 = 1 << 4;
+// Programs before 0.2 refuse an event with this flag.
+const LABELLED: u8 = 1 << 5;
 
 const TEXT_PAYLOAD_KNOWN: u8 = 1;
 const TEXT_PAYLOAD: u8 = 1 << 1;
@@ -54,11 +57,15 @@ pub fn write(event: &AcceptedEvent<'_>, out: &mut Vec<u8>) {
     let ahead = accepted.as_nanos().wrapping_sub(id.tick.0) as i64;
     let is_known = event.publisher != Publisher::UNKNOWN;
     let attributes = event.attributes.as_bytes();
-    let headers = Headers { retain: false, ..event.headers };
+    let label = event.headers.domains;
+    let headers = Headers { retain: false, domains: DomainLabel::ANY, ..event.headers };
     assert!((1..=TOPIC_BYTES_MAX).contains(&event.topic.len()), "an event's topic has 1 to {TOPIC_BYTES_MAX} bytes");
     assert!((1..=IMPORTANCE_MAX).contains(&event.importance), "an event's importance is 1 to {IMPORTANCE_MAX}");
     out.push(flags(event) | bit(HEADERS, !headers.is_empty()) | bit(PUBLISHER, is_known) | bit(ACCEPTED, ahead != 0));
-    out.push(event.importance | bit(ATTRIBUTES, !attributes.is_empty()));
+    out.push(event.importance | bit(ATTRIBUTES, !attributes.is_empty()) | bit(LABELLED, !label.is_any()));
+    if !label.is_any() {
+        out.put_bytes(label.as_str().as_bytes(), LABEL_BYTES_MAX, "a label");
+    }
     if ahead != 0 {
         out.put_zigzag(ahead);
     }
@@ -114,6 +121,24 @@ fn put_headers(headers: &Headers<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// Which brokers may carry an event: the rest of it is not read. Of bytes that are no event it says
+/// nothing.
+#[inline]
+pub fn label(bytes: &[u8]) -> DomainLabel<'_> {
+    match bytes {
+        [_, second, rest @ ..] if second & LABELLED != 0 => read_label(&mut Reader(rest)).unwrap_or(UNREADABLE),
+        _ => DomainLabel::ANY,
+    }
+}
+
+/// The label of an event with a label that is not valid: its name is that of no domain.
+const UNREADABLE: DomainLabel<'static> = DomainLabel::NOBODY;
+
+fn read_label<'a>(input: &mut Reader<'a>) -> Result<DomainLabel<'a>, Invalid> {
+    let label = text(input.bytes(LABEL_BYTES_MAX, "a label")?, "a label")?;
+    DomainLabel::read(label, 1).filter(|label| !label.is_any()).ok_or(Invalid::Text("a label"))
+}
+
 /// Reads an event with the id that its frame gives it, without a retain mark. The grammar of its
 /// topic is not checked.
 ///
@@ -126,13 +151,14 @@ pub fn read(bytes: &[u8], id: EventId) -> Result<AcceptedEvent<'_>, Invalid> {
     let mut input = Reader(bytes);
     let [flags, second] = input.array()?;
     let importance = second & IMPORTANCE;
-    if second & !(IMPORTANCE | ATTRIBUTES) != 0 {
+    if second & !(IMPORTANCE | ATTRIBUTES | LABELLED) != 0 {
         return Err(Invalid::Form("flags of an event"));
     }
     if !(1..=IMPORTANCE_MAX).contains(&importance) {
         return Err(Invalid::Range("an importance"));
     }
     let has = |flag: u8| flags & flag != 0;
+    let domains = if second & LABELLED != 0 { read_label(&mut input)? } else { DomainLabel::ANY };
     let accepted = if has(ACCEPTED) { read_accepted(&mut input, id)? } else { Time::from_nanos(id.tick.0) };
     let publisher = if has(PUBLISHER) { read_publisher(&mut input)? } else { Publisher::UNKNOWN };
     let expires = if has(EXPIRES) { Some(read_time(&mut input, accepted.as_nanos())?) } else { None };
@@ -143,7 +169,7 @@ pub fn read(bytes: &[u8], id: EventId) -> Result<AcceptedEvent<'_>, Invalid> {
         topic,
         attributes,
         payload: input.0,
-        headers,
+        headers: Headers { domains, ..headers },
         qos: read_qos(flags)?,
         reliability: if has(RELIABLE) { Reliability::Reliable } else { Reliability::BestEffort },
         importance,
@@ -204,6 +230,7 @@ fn read_headers<'a>(input: &mut Reader<'a>) -> Result<Headers<'a>, Invalid> {
         after: after.ok_or(Invalid::Form("predecessors"))?,
         maybe_repeat: flags & MAYBE_REPEAT != 0,
         retain: false,
+        domains: DomainLabel::ANY,
     })
 }
 

@@ -3,9 +3,9 @@
 use crate::body::{Body, put_frame};
 use crate::bytes::Reader;
 use crate::{
-    Ask, CopiedEvent, Digest, EventFrame, FRAME_BYTES_MAX, Flash, Goodbye, Hello, InterestUpdate, Invalid, LinkReport,
-    LinkStateFrame, MessageFrame, Nack, OfMap, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk,
-    RegistryDigest, Silence, StampedEvent,
+    Ask, CopiedEvent, Digest, EventFrame, FRAME_BYTES_MAX, Flash, Goodbye, Hello, InterestUpdate, Invalid,
+    LabelledMessage, LinkReport, LinkStateFrame, MessageFrame, Nack, OfMap, PreviousIdentities, Probe, ProbeEcho,
+    Registry, RegistryAsk, RegistryDigest, Silence, StampedEvent,
 };
 
 /// The first type that a receiver must know. A frame of a lower unknown type is skipped.
@@ -102,4 +102,7 @@ frames! {
     24 Flash(Flash),
     /// An event with a deadline in transit, of which copies take other paths, since 1.3.
     25 CopiedEvent(CopiedEvent<'a>),
+    /// As 18, of a message that not every broker may carry, since 1.3. Brokers to which it goes
+    /// have told their domains, so they know it.
+    26 LabelledMessage(LabelledMessage<'a>),
 }

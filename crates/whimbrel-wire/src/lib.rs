@@ -42,7 +42,7 @@ pub use limits::{
     SURCHARGES_MAX, TOPIC_BYTES_MAX, VERSION_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
-pub use message::{BrokerMessage, MessageFrame};
+pub use message::{BrokerMessage, LabelledMessage, MessageFrame};
 pub use question::{Question, Reply};
 pub use read::{ReadAsk, ReadTold};
 pub use registry::{OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};

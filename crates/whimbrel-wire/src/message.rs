@@ -1,11 +1,11 @@
 //! Messages from one broker to another that need not be its neighbour.
 
-use whimbrel_event::HostId;
+use whimbrel_event::{DomainLabel, HostId, JOINED_BYTES_MAX, LABEL_LISTS_MAX};
 
 use crate::body::Body;
-use crate::bytes::{Put, Reader};
+use crate::bytes::{Put, Reader, text};
 use crate::{
-    AskPublished, Claims, Copies, CopiesTaken, Found, Hand, HandNumbers, HoldGrant, HoldReport, Invalid,
+    AskPublished, Claims, Copies, CopiesTaken, Found, Frame, Hand, HandNumbers, HoldGrant, HoldReport, Invalid,
     MESSAGE_BYTES_MAX, Members, MembersTaken, Move, Moved, PageTaken, Published, Question, ReadAsk, ReadTold, Reply,
     SessionClaims, TakenOver, Where,
 };
@@ -25,8 +25,35 @@ pub struct MessageFrame<'a> {
     pub incarnation: u64,
     /// The kind of its [`BrokerMessage`]; its receiver drops and counts an unknown kind.
     pub kind: u8,
+    /// Which brokers may carry it. Only [`LabelledMessage`] tells it.
+    pub label: DomainLabel<'a>,
     /// The contents, at most [`MESSAGE_BYTES_MAX`] bytes.
     pub body: &'a [u8],
+}
+
+/// A message that not every broker may carry: [`MessageFrame::label`] is told before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelledMessage<'a>(pub MessageFrame<'a>);
+
+impl<'a> Body<'a> for LabelledMessage<'a> {
+    fn read(input: &mut Reader<'a>) -> Result<Self, Invalid> {
+        let label = text(input.bytes(JOINED_BYTES_MAX, "a label")?, "a label")?;
+        let label = DomainLabel::read(label, LABEL_LISTS_MAX).filter(|label| !label.is_any());
+        let label = label.ok_or(Invalid::Text("a label"))?;
+        Ok(LabelledMessage(MessageFrame { label, ..MessageFrame::read(input)? }))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_bytes(self.0.label.as_str().as_bytes(), JOINED_BYTES_MAX, "a label");
+        self.0.put(out);
+    }
+}
+
+impl<'a> MessageFrame<'a> {
+    /// The frame of the message, which tells its label if it has one.
+    pub fn framed(self) -> Frame<'a> {
+        if self.label.is_any() { Frame::MessageFrame(self) } else { Frame::LabelledMessage(LabelledMessage(self)) }
+    }
 }
 
 impl<'a> Body<'a> for MessageFrame<'a> {
@@ -38,6 +65,7 @@ impl<'a> Body<'a> for MessageFrame<'a> {
             from: input.host()?,
             incarnation: input.u64()?,
             kind: input.byte()?,
+            label: DomainLabel::ANY,
             body: input.bytes(MESSAGE_BYTES_MAX, "a letter")?,
         })
     }

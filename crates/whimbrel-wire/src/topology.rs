@@ -1,9 +1,9 @@
 //! Brokers and their links, and the versions of what a broker knows of others.
 
-use whimbrel_event::{HostId, Tick};
+use whimbrel_event::{Domains, HostId, LABEL_BYTES_MAX, Tick};
 
 use crate::body::Body;
-use crate::bytes::{Put, Reader};
+use crate::bytes::{Put, Reader, text};
 use crate::link::{put_pubends, read_pubends};
 use crate::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, Invalid, LATER_BYTES_MAX, LIST_MAX, LOSS_MAX, NEIGHBOURS_MAX,
@@ -36,6 +36,8 @@ pub struct LinkStateFrame<'a> {
     pub neighbours: Vec<LinkEnd>,
     /// Ended hosts that had its name before it, at most [`PREVIOUS_IDENTITIES_MAX`].
     pub previous: Vec<PreviousIdentity>,
+    /// The domains that the broker is in.
+    pub domains: Domains,
     /// The protocol of the broker, as far as all brokers that passed this state on know of it.
     pub protocol: Protocol,
     /// Fields that a later minor version has behind the protocol, as they came: at most
@@ -69,6 +71,9 @@ impl Protocol {
     /// The first minor version with pubends of the deadline class.
     const DEADLINES_SINCE: u8 = 3;
 
+    /// The part of the protocol that a broker in domains speaks: its link state names them.
+    pub const DOMAINS: u64 = 1 << 1;
+
     /// Whether the broker knows the pubends of the deadline class.
     pub fn knows_deadlines(self) -> bool {
         self.minor >= Protocol::DEADLINES_SINCE
@@ -92,16 +97,21 @@ impl Protocol {
 
     /// Appends the protocol, and what is behind it. There is one form only: a protocol that is not
     /// told has nothing behind it.
-    fn put(self, neighbours: &[LinkEnd], later: &[u8], out: &mut Vec<u8>) {
+    fn put(self, neighbours: &[LinkEnd], domains: &Domains, later: &[u8], out: &mut Vec<u8>) {
+        let is_followed = !later.is_empty() || !domains.is_empty();
         if self == Protocol::UNTOLD {
-            return assert!(later.is_empty(), "only a version that tells itself has fields behind it");
+            return assert!(!is_followed, "only a version that tells itself has fields behind it");
         }
         assert!(self.minor >= Protocol::TOLD_SINCE, "no earlier version tells itself");
         assert!(later.len() <= LATER_BYTES_MAX, "no version adds more than {LATER_BYTES_MAX} bytes");
+        let features = self.features & !Protocol::DOMAINS;
         out.push(self.minor);
-        out.put_varint(self.features);
+        out.put_varint(features | if domains.is_empty() { 0 } else { Protocol::DOMAINS });
         if self.minor >= Protocol::SURCHARGES_SINCE {
-            put_surcharges(neighbours, !later.is_empty(), out);
+            put_surcharges(neighbours, is_followed, out);
+        }
+        if !domains.is_empty() {
+            out.put_bytes(domains.as_str().as_bytes(), LABEL_BYTES_MAX, "domains");
         }
         out.extend_from_slice(later);
     }
@@ -199,6 +209,17 @@ fn put_surcharges(neighbours: &[LinkEnd], is_followed: bool, out: &mut Vec<u8>) 
     }
 }
 
+/// Reads the domains of a broker, if its protocol says that it names some. That part of the
+/// protocol is told by the domains themselves from then on.
+fn read_domains(input: &mut Reader<'_>, protocol: &mut Protocol) -> Result<Domains, Invalid> {
+    if protocol.features & Protocol::DOMAINS == 0 {
+        return Ok(Domains::default());
+    }
+    protocol.features &= !Protocol::DOMAINS;
+    let list = text(input.bytes(LABEL_BYTES_MAX, "domains")?, "domains")?;
+    Domains::read(list).filter(|domains| !domains.is_empty()).ok_or(Invalid::Text("domains"))
+}
+
 fn is_address(address: &str) -> bool {
     !address.is_empty() && address.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -220,13 +241,14 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         let addresses = input.list(ADDRESSES_MAX, "addresses", read_address)?;
         let mut neighbours = input.list(NEIGHBOURS_MAX, "neighbours", LinkEnd::read)?;
         let previous = input.list(PREVIOUS_IDENTITIES_MAX, "former hosts", PreviousIdentity::read)?;
-        let protocol = Protocol::read(input)?;
+        let mut protocol = Protocol::read(input)?;
         if protocol.minor >= Protocol::SURCHARGES_SINCE && !input.0.is_empty() {
             read_surcharges(input, &mut neighbours)?;
         }
         if input.0.len() > LATER_BYTES_MAX {
             return Err(Invalid::Range("the fields of a later version"));
         }
+        let domains = read_domains(input, &mut protocol)?;
         let later = core::mem::take(&mut input.0);
         Ok(LinkStateFrame {
             host,
@@ -240,6 +262,7 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
             addresses,
             neighbours,
             previous,
+            domains,
             protocol,
             later,
         })
@@ -259,7 +282,7 @@ impl<'a> Body<'a> for LinkStateFrame<'a> {
         });
         out.put_list(&self.neighbours, NEIGHBOURS_MAX, "neighbours", |out, neighbour| neighbour.put(out));
         out.put_list(&self.previous, PREVIOUS_IDENTITIES_MAX, "former hosts", |out, host| host.put(out));
-        self.protocol.put(&self.neighbours, self.later, out);
+        self.protocol.put(&self.neighbours, &self.domains, self.later, out);
     }
 }
 

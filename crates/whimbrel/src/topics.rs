@@ -92,6 +92,9 @@ struct Make {
     /// The share of time in which one of its paths is in order, such as 0.9999, in place of --paths
     #[arg(long, value_name = "SHARE")]
     availability: Option<String>,
+    /// Only brokers that are in one of these domains carry the events, such as eu,us
+    #[arg(long, value_name = "NAMES")]
+    domains: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -112,6 +115,7 @@ impl Make {
             ("transport", &self.transport),
             ("paths", &self.paths),
             ("availability", &self.availability),
+            ("domains", &self.domains),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         let query: Vec<String> = given.map(|(key, value)| format!("{key}={}", percent::encode(value))).collect();
@@ -176,6 +180,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
         "FROM",
         "DEADLINE>",
         "PATHS>",
+        "DOMAINS",
         "IN TIME>",
         "LATE",
         "LOGGED",
@@ -194,6 +199,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
             from.into(),
             text(profile.deadline_ms.map(|millis| format!("{millis} ms"))),
             text(paths(profile)),
+            text((!profile.domains.is_empty()).then(|| profile.domains.join(","))),
             in_time(profile),
             late(profile),
             profile.persistence.clone().into(),
@@ -247,6 +253,7 @@ mod tests {
             transport: "stream".into(),
             paths: "1".into(),
             availability_ppm: None,
+            domains: Vec::new(),
             deliveries: None,
         }
     }

@@ -256,6 +256,7 @@ mod tests {
             host: "10".into(),
             incarnation: 1,
             addresses: Vec::new(),
+            domains: Vec::new(),
             own: path.len() == 1,
             reachable: true,
             path: path.iter().map(ToString::to_string).collect(),

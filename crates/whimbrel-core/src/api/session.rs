@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{CheckpointToken, Event, EventId, EventRef, Qos, Time};
+use whimbrel_event::{CheckpointToken, Domains, Event, EventId, EventRef, Qos, Time};
 use whimbrel_selector::Selector;
 
 use super::Link;
@@ -103,6 +103,10 @@ pub struct Granted {
     /// How long events of the farthest broker take at best, if that is longer than the least
     /// deadline of the subscription's topics; told if the start position is requested.
     pub infeasible: Option<Duration>,
+    /// Domains that alone may carry events of some topics under its filter, and that this broker,
+    /// or the home of its group, is not in, or within which another broker has no path to here: it
+    /// does not get those, or not from there.
+    pub refused: Option<Domains>,
 }
 
 impl Granted {

@@ -62,6 +62,8 @@ pub enum Refusal {
     TooLargeForLog,
     /// The event is larger than other brokers take.
     TooLargeForOthers,
+    /// The topic's events may be carried only by brokers of domains that this one is not in.
+    OutsideDomains,
     /// More publishers number their events than the broker can remember.
     TooManyPublishers,
     /// The subscription was changed too often: first it must get the events of its earlier

@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{Deployment, HostId, Time};
+use whimbrel_event::{Deployment, DomainLabel, Domains, HostId, Time};
 use whimbrel_net::interest::reduce;
 use whimbrel_net::rpc::MessageContent;
 use whimbrel_net::{Identity, Io, Net, NetEvent, NetStep, Work};
@@ -88,6 +88,11 @@ impl Broker {
         self.restore_previous();
         self.restore_publishers(now);
         self.open_shares(now);
+    }
+
+    /// Sets the domains of a broker that is in no overlay; with one they are in its configuration.
+    pub fn set_domains(&mut self, domains: Domains) {
+        self.overlay.net.set_domains(domains);
     }
 
     /// Goes on with new streams after the log has failed: to other brokers it is another host of
@@ -250,9 +255,20 @@ impl Broker {
         (message, is_bulk): (&BrokerMessage<'_>, bool),
         out: &mut dyn Output,
     ) -> bool {
+        self.send_within(now, (to, DomainLabel::ANY), (message, is_bulk), out)
+    }
+
+    /// As [`Broker::send_to`], over brokers that may carry what has this label.
+    pub(crate) fn send_within(
+        &mut self,
+        now: Time,
+        (to, label): (HostId, DomainLabel<'_>),
+        (message, is_bulk): (&BrokerMessage<'_>, bool),
+        out: &mut dyn Output,
+    ) -> bool {
         let mut body = Vec::with_capacity(64);
         let kind = message.encode(&mut body);
-        self.overlay.net.send_to(now, to, MessageContent { kind, body: &body, is_bulk }, out)
+        self.overlay.net.send_to(now, to, MessageContent { kind, body: &body, is_bulk, label }, out)
     }
 
     /// Handles a message for this broker.

@@ -12,7 +12,7 @@ use core::fmt::Write;
 use core::ops::ControlFlow;
 use core::time::Duration;
 
-use whimbrel_event::{EventId, HostId, LatencyHistogram, Tick, Time};
+use whimbrel_event::{Domains, EventId, HostId, LatencyHistogram, Tick, Time};
 use whimbrel_net::Net;
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::{LinkCounters, Peer};
@@ -22,7 +22,7 @@ use whimbrel_net::topology::{LinkState, Neighbour};
 use whimbrel_net::traces::TraceStep;
 
 use super::RoamGauges;
-use super::{Due, Overlay, OverlayStats};
+use super::{DomainPlace, Due, Overlay, OverlayStats};
 use crate::api::{Output, PeerLink};
 use crate::broker::Broker;
 use crate::cache::{CacheItem, PartitionSet};
@@ -89,6 +89,8 @@ pub struct TopologyInfo {
     pub host: HostId,
     /// The host's incarnation.
     pub incarnation: u64,
+    /// The domains that it is in.
+    pub domains: Domains,
     /// The addresses that it announces for links, best first.
     pub addresses: Vec<Box<str>>,
     /// The age of its link state.
@@ -153,7 +155,11 @@ impl Broker {
     /// The counters of the overlay, if there is one.
     pub fn overlay_stats(&self) -> Option<OverlayStats> {
         let overlay = &self.overlay;
-        let stats = || OverlayStats { net: overlay.net.stats().clone(), ..overlay.stats.clone() };
+        let stats = || {
+            let mut net = overlay.net.stats().clone();
+            net.domain_refusals[DomainPlace::SharedMember as usize] += self.groups.post.outside;
+            OverlayStats { net, ..overlay.stats.clone() }
+        };
         overlay.is_open().then(stats)
     }
 
@@ -200,6 +206,7 @@ impl Broker {
             name: state.name.clone(),
             host: state.host,
             incarnation: state.incarnation,
+            domains: state.domains.clone(),
             addresses: state.addresses.clone(),
             age: overlay.net.topology().age(now, state.host).unwrap_or_default(),
             path: overlay.net.routes().path(state.host).into_iter().map(|host| overlay.net.name_of(host)).collect(),

@@ -8,13 +8,13 @@
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_event::{AcceptedEvent, Event, HostId, Tick, Time};
+use whimbrel_event::{AcceptedEvent, DomainLabel, Event, HostId, Tick, Time};
+use whimbrel_net::Net;
 use whimbrel_selector::{Compiled, Selector, TopicFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, READ_LOST_MAX, ReadAsk, ReadTold, compact};
 
-use super::Due;
-use super::Sender;
 use super::borrow::{Foresight, NextWanted};
+use super::{DomainPlace, Due, Sender};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::content::Content;
@@ -64,6 +64,8 @@ struct LogQuestion {
     from: HostId,
     number: u64,
     own: usize,
+    /// The tick without which it begins.
+    after: Tick,
     /// The tick up to which it has been read.
     at: Tick,
     upto: Tick,
@@ -77,6 +79,11 @@ struct LogQuestion {
     found: Vec<(Tick, usize)>,
     /// The ticks of events with the retain mark.
     retained: Vec<Tick>,
+    /// The label of all events found.
+    label: Box<str>,
+    /// The next event has no path to the asker over brokers that may carry it: the answer ends
+    /// before it.
+    is_cut_off: bool,
     is_read: bool,
     tries: u32,
 }
@@ -86,12 +93,31 @@ impl LogQuestion {
         self.bytes.len() >= ANSWER_BYTES || self.found.len() >= ANSWER_EVENTS || self.lost.len() >= READ_LOST_MAX
     }
 
-    /// Takes the wanted events, as far as there is room. Returns the number of events examined.
-    fn take(&mut self, events: &[Event]) -> usize {
+    /// Takes the wanted events, as far as there is room, and as one message can have them. Returns
+    /// the number of events examined.
+    fn take(&mut self, events: &[Event], net: &mut Net, is_blind: bool) -> usize {
         for (looked_at, event) in (1..).zip(events) {
             let tick = event.id().tick;
             if !is_wanted(&mut self.entries, event.packed().unpack()) {
                 continue;
+            }
+            let label = event.packed().domains();
+            if !label.is_any() && !is_blind {
+                if !net.may_carry(label, self.from) {
+                    // To the asker it is silence.
+                    net.record_refusal(DomainPlace::LogRead);
+                    continue;
+                }
+                let joined = DomainLabel::checked(&self.label).joined(label);
+                let joined = joined.filter(|joined| net.reaches(DomainLabel::checked(joined), self.from));
+                match joined {
+                    Some(joined) => self.label = joined,
+                    None => {
+                        net.record_refusal(DomainPlace::LogRead);
+                        (self.at, self.is_cut_off) = (Tick(tick.0 - 1), true);
+                        return looked_at;
+                    }
+                }
             }
             if self.is_full() {
                 self.at = Tick(tick.0 - 1);
@@ -139,6 +165,7 @@ impl Broker {
             from: from.host,
             number: ask.number,
             own,
+            after: at,
             at,
             upto,
             entries,
@@ -148,6 +175,8 @@ impl Broker {
             bytes: Vec::new(),
             found: Vec::new(),
             retained: Vec::new(),
+            label: Box::default(),
+            is_cut_off: false,
             is_read: false,
             tries: 0,
         });
@@ -183,6 +212,11 @@ impl Broker {
                 has_more |= self.read_for(&mut question);
             }
             if question.is_read {
+                // The asker asks again, until there is a path for the first event.
+                let is_empty = question.found.is_empty() && question.at <= question.after;
+                if question.is_cut_off && is_empty {
+                    continue;
+                }
                 if self.tell_read(now, &question, out) || question.tries >= TRIES {
                     continue;
                 }
@@ -233,8 +267,9 @@ impl Broker {
         question.lost.extend(lost.filter(|lost| question.known.wants_any(*lost)));
         question.known.record_found(events.len());
         question.at = end;
-        let looked_at = question.take(&events);
-        question.is_read = question.at >= question.upto || question.is_full();
+        let is_blind = fault!(self, LogReadLeavesDomain);
+        let looked_at = question.take(&events, &mut self.overlay.net, is_blind);
+        question.is_read = question.at >= question.upto || question.is_full() || question.is_cut_off;
         self.overlay.stats.events_looked_at += looked_at as u64;
         !question.is_read
     }
@@ -251,7 +286,8 @@ impl Broker {
         let (number, released, upto, lost) = (question.number, question.released, question.at, question.lost.clone());
         let retained = question.retained.clone();
         let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events, retained };
-        let is_told = self.send_to(now, question.from, (&BrokerMessage::ReadTold(told), true), out);
+        let whom = (question.from, DomainLabel::checked(&question.label));
+        let is_told = self.send_within(now, whom, (&BrokerMessage::ReadTold(told), true), out);
         if is_told {
             self.overlay.stats.events_lent += count;
         }

@@ -33,7 +33,7 @@ mod stats;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use whimbrel_event::{HostId, PubendId, Time};
+use whimbrel_event::{Domains, HostId, PubendId, Time};
 use whimbrel_net::deadlines::Deadlines;
 use whimbrel_net::{Config, Net};
 use whimbrel_wire::{BrokerMessage, PreviousIdentity};
@@ -54,6 +54,7 @@ pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFETIME, ENDE
 pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
 pub use whimbrel_net::NetStats;
+pub use whimbrel_net::domains::DomainPlace;
 pub use whimbrel_net::forward::EVENT_BYTES_MAX;
 pub use whimbrel_net::interest::others::InterestValue;
 pub(crate) use whimbrel_net::interest::own::is_local;
@@ -101,6 +102,8 @@ pub struct OverlayConfig {
     /// a path that is longer by up to that is taken instead. At most
     /// [`crate::SURCHARGES_MAX`].
     pub surcharges: BTreeMap<Box<str>, u32>,
+    /// The domains that the broker is in.
+    pub domains: Domains,
     /// How paths are chosen.
     pub routing: Routing,
     /// How fast links are measured, told of and followed; best the same at all brokers.
@@ -232,6 +235,7 @@ impl OverlayConfig {
             expects_peers: self.expects_peers,
             links_wanted: self.links_wanted,
             surcharges: self.surcharges,
+            domains: self.domains,
             routing: self.routing,
             pace: self.pace,
             // Only urgent events wait in front of the driver, which orders the other classes.

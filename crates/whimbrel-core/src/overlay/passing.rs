@@ -3,20 +3,21 @@
 //! events that many brokers behind one link have missed are read once from the log, and cross that
 //! link once.
 //!
-//! A kept answer has all events of a part of the log for certain filters, and there are no others.
-//! That is true for every broker with a retention hold on the log. A broker that is not sure of its
+//! A kept answer has all events of a part of the log for certain filters that its asker may carry.
+//! It is given only to brokers that may carry no more than that one, and is true for every such
+//! broker with a retention hold on the log. A broker that is not sure of its
 //! hold, as it has no recent grant, asks the log itself ([`ReadAsk::may_be_kept`]). Parts that were
 //! given up or cannot be read differ between brokers, and are not kept.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use whimbrel_event::{AcceptedEvent, EventId, HostId, PubendId, Tick, Time};
+use whimbrel_event::{AcceptedEvent, DomainLabel, Domains, EventId, HostId, PubendId, Tick, Time};
 use whimbrel_selector::{TopicFilter, TopicName};
 use whimbrel_wire::{BrokerMessage, MESSAGE_BYTES_MAX, MessageFrame, ReadAsk, ReadTold, compact};
 
-use super::Sender;
 use super::lend::{is_wanted, wanted};
+use super::{DomainPlace, Sender};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::store::FilterEntries;
@@ -53,6 +54,8 @@ const NUMBER_BYTES_MAX: usize = 10;
 #[derive(Debug)]
 struct OpenQuestion {
     by: HostId,
+    /// The domains of that broker: of events in others its answer says nothing.
+    domains: Domains,
     number: u64,
     pubend: PubendId,
     after: Tick,
@@ -81,6 +84,8 @@ struct PassedAnswer {
     after: Tick,
     upto: Tick,
     entries: FilterEntries,
+    /// As of the question.
+    domains: Domains,
     at: Time,
     /// The incarnation of the broker with the log.
     incarnation: u64,
@@ -129,9 +134,11 @@ impl Passing {
     }
 
     /// The kept answer that has the beginning of the part asked for.
-    fn find(&self, ask: &ReadAsk<'_>, is_any: bool) -> Option<&PassedAnswer> {
-        let has_begin =
-            |kept: &&PassedAnswer| kept.pubend == ask.pubend && kept.after <= ask.after && ask.after < kept.upto;
+    fn find(&self, ask: &ReadAsk<'_>, domains: &Domains, is_any: bool) -> Option<&PassedAnswer> {
+        let has_begin = |kept: &&PassedAnswer| {
+            let is_inside = kept.pubend == ask.pubend && kept.after <= ask.after && ask.after < kept.upto;
+            is_inside && domains.is_within(&kept.domains)
+        };
         self.kept.iter().rev().filter(has_begin).find(|kept| is_any || covers(&kept.entries, &ask.entries))
     }
 
@@ -147,7 +154,7 @@ impl Passing {
     }
 
     /// Records a question that is passed on: its answer may pass here.
-    fn record_question(&mut self, now: Time, by: HostId, ask: &ReadAsk<'_>) {
+    fn record_question(&mut self, now: Time, (by, domains): (HostId, Domains), ask: &ReadAsk<'_>) {
         self.forget_old(now);
         let known = self.open.iter().position(|open| (open.by, open.number) == (by, ask.number));
         let known = known.and_then(|at| self.open.remove(at));
@@ -155,17 +162,18 @@ impl Passing {
         let entries = ask.entries.iter().map(|(filter, selector)| ((*filter).into(), selector.map(Into::into)));
         let ReadAsk { number, pubend, after, upto, .. } = *ask;
         let entries = entries.collect();
-        self.open.push_back(OpenQuestion { by, number, pubend, after, upto, entries, at: now, waiting });
+        self.open.push_back(OpenQuestion { by, domains, number, pubend, after, upto, entries, at: now, waiting });
     }
 
     /// Whether a question can wait for an answer under way that has the beginning of its part; then
     /// it does.
-    fn merge(&mut self, now: Time, (by, hops): (Sender, u8), ask: &ReadAsk<'_>) -> bool {
+    fn merge(&mut self, now: Time, (by, hops, domains): (Sender, u8, &Domains), ask: &ReadAsk<'_>) -> bool {
         let is_same = |open: &&mut OpenQuestion| {
             open.pubend == ask.pubend
                 && (open.after..open.upto).contains(&ask.after)
                 && now.since(open.at) < MERGE_FOR
                 && open.waiting.len() < WAITING_MAX
+                && domains.is_within(&open.domains)
                 && covers(&open.entries, &ask.entries)
         };
         // A question that was passed on, or has waited, does not wait when it is repeated.
@@ -199,10 +207,13 @@ impl Passing {
         let Some(open) = self.open.iter().position(is_it).and_then(|at| self.open.remove(at)) else {
             return Vec::new();
         };
-        let OpenQuestion { pubend, after, upto, entries, mut waiting, .. } = open;
+        let OpenQuestion { domains, pubend, after, upto, entries, mut waiting, .. } = open;
         let is_whole = told.released == Tick(0) && told.lost.is_empty() && told.upto > after;
         if is_whole && body.len() + NUMBER_BYTES_MAX <= MESSAGE_BYTES_MAX {
-            let is_it = |kept: &PassedAnswer| kept.pubend == pubend && kept.after == after && kept.entries == entries;
+            let is_it = |kept: &PassedAnswer| {
+                let is_same = kept.pubend == pubend && kept.after == after && kept.entries == entries;
+                is_same && kept.domains.is_within(&domains)
+            };
             if let Some(known) = self.kept.iter().position(is_it).and_then(|at| self.kept.remove(at)) {
                 self.bytes -= known.cost();
             }
@@ -212,6 +223,7 @@ impl Passing {
                 after,
                 upto,
                 entries,
+                domains,
                 at: now,
                 incarnation: from.incarnation,
                 body: body.into(),
@@ -265,14 +277,15 @@ impl Broker {
                 return;
             }
             let overlay = &mut self.overlay;
+            let domains = overlay.net.domains_of(by.host);
             if ask.may_be_kept {
-                if may_wait && overlay.logs.passing.merge(now, (by, hops), &ask) {
+                if may_wait && overlay.logs.passing.merge(now, (by, hops, &domains), &ask) {
                     overlay.stats.reads_merged += 1;
                     return;
                 }
                 ask.upto = overlay.logs.passing.lacks_upto(now, &ask);
             }
-            overlay.logs.passing.record_question(now, by.host, &ask);
+            overlay.logs.passing.record_question(now, (by.host, domains), &ask);
         }
         let to = ask.pubend.host();
         if self.overlay.net.host() == by.host {
@@ -282,7 +295,8 @@ impl Broker {
         let mut body = Vec::new();
         let kind = BrokerMessage::ReadAsk(ask).encode(&mut body);
         let Sender { host: from, incarnation } = by;
-        let message = MessageFrame { to, hops, is_bulk: false, from, incarnation, kind, body: &body };
+        let label = DomainLabel::ANY;
+        let message = MessageFrame { to, hops, is_bulk: false, from, incarnation, kind, label, body: &body };
         self.send_on(now, &message, out);
     }
 
@@ -292,7 +306,8 @@ impl Broker {
         let is_any = fault!(self, KeptForAll);
         let overlay = &mut self.overlay;
         overlay.logs.passing.forget_old(now);
-        let Some(kept) = overlay.logs.passing.find(ask, is_any) else { return false };
+        let domains = overlay.net.domains_of(by.host);
+        let Some(kept) = overlay.logs.passing.find(ask, &domains, is_any) else { return false };
         let (body, at, upto) = (kept.body.clone(), kept.at, kept.upto.min(ask.upto));
         let log = Sender { host: kept.pubend.host(), incarnation: kept.incarnation };
         let Ok(BrokerMessage::ReadTold(mut told)) = BrokerMessage::decode(BrokerMessage::READ_TOLD, &body) else {
@@ -307,6 +322,9 @@ impl Broker {
             is_inside && accepted.is_none_or(|accepted| is_wanted(&mut entries, accepted))
         };
         told.events.retain(is_told);
+        // The log knows what to tell in place of events that the asker is not to get from here.
+        let Some(label) = self.label_for(by.host, &told) else { return false };
+        let overlay = &mut self.overlay;
         (told.number, told.upto) = (ask.number, upto);
         // The kept events age.
         told.now = told.now.saturating_add(u64::try_from(now.since(at).as_nanos()).unwrap_or(u64::MAX));
@@ -315,8 +333,9 @@ impl Broker {
         let is_told = is_own || {
             let mut body = Vec::new();
             let kind = BrokerMessage::ReadTold(told.clone()).encode(&mut body);
-            let (from, incarnation) = (log.host, log.incarnation);
-            let message = MessageFrame { to: by.host, hops: 0, is_bulk: true, from, incarnation, kind, body: &body };
+            let (to, from, incarnation) = (by.host, log.host, log.incarnation);
+            let label = DomainLabel::checked(&label);
+            let message = MessageFrame { to, hops: 0, is_bulk: true, from, incarnation, kind, label, body: &body };
             overlay.net.send_as(now, &message, out)
         };
         if is_told {
@@ -327,6 +346,22 @@ impl Broker {
             self.read_told(now, log, &told);
         }
         true
+    }
+
+    /// The label of all events of an answer; `None` if it has no path to the asker over brokers
+    /// that may carry them.
+    fn label_for(&mut self, asker: HostId, told: &ReadTold<'_>) -> Option<Box<str>> {
+        let net = &mut self.overlay.net;
+        let labels = told.events.iter().map(|(_, bytes)| compact::label(bytes)).filter(|label| !label.is_any());
+        let joined = labels.clone().try_fold(Box::<str>::default(), |joined, label| {
+            let is_joined = *joined == *label.as_str();
+            if is_joined { Some(joined) } else { DomainLabel::checked(&joined).joined(label) }
+        });
+        let joined = joined.filter(|joined| joined.is_empty() || net.reaches(DomainLabel::checked(joined), asker));
+        if joined.is_none() {
+            net.record_refusal(DomainPlace::KeptRead);
+        }
+        joined
     }
 
     /// Handles an answer, for this broker or another: it is kept, and the questions that waited for

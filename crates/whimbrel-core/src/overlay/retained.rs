@@ -3,7 +3,7 @@
 use core::ops::ControlFlow;
 use core::time::Duration;
 
-use whimbrel_event::{EventId, Time};
+use whimbrel_event::{DomainLabel, EventId, Time};
 use whimbrel_net::registry::{Replicated, Version};
 use whimbrel_net::{Io, PeerLink};
 use whimbrel_selector::TopicName;
@@ -22,7 +22,11 @@ impl Replicated for Retained {
     }
 
     fn put_value(&self, now: Time, topic: &str, into: &mut Vec<u8>) -> Option<u64> {
-        let event = self.get(topic)?.packed().unpack();
+        let Some(event) = self.get(topic) else {
+            // Of a withheld message others are told no more than this broker was.
+            return self.version(topic).filter(|version| self.is_withheld(topic, *version)).map(|_| 0);
+        };
+        let event = event.packed().unpack();
         compact::write(&event, into);
         Some(event.age(now).as_millis() as u64)
     }
@@ -37,6 +41,16 @@ impl Replicated for Retained {
 
     fn is_shared(&self, topic: &str) -> bool {
         !is_local(topic)
+    }
+
+    fn label(&self, topic: &str) -> DomainLabel<'_> {
+        Retained::label(self, topic)
+    }
+
+    fn visit_labelled<'a>(&'a self, visit: &mut dyn FnMut(&'a str, bool)) {
+        self.labelled()
+            .filter(|(topic, _)| !is_local(topic))
+            .for_each(|(topic, is_withheld)| visit(topic, is_withheld));
     }
 }
 
@@ -65,7 +79,9 @@ impl Overlay {
                 self.net.refuse_event();
                 continue;
             }
-            if retained.version(entry.key).is_some_and(|known| known >= entry.version) {
+            let has_value = entry.value.is_some_and(|value| !value.is_empty());
+            let comes_back = has_value && retained.is_withheld(entry.key, entry.version);
+            if retained.version(entry.key).is_some_and(|known| known >= entry.version) && !comes_back {
                 continue;
             }
             if fault!(self, RetainedOlderWins) && retained.version(entry.key).is_some() {
@@ -104,6 +120,10 @@ impl Retained {
             let is_news = self.bury(now, entry.key, entry.version);
             return RetainOutcome { is_news, ..RetainOutcome::default() };
         };
+        if value.is_empty() {
+            let is_news = self.withhold(entry.key, entry.version);
+            return RetainOutcome { is_news, ..RetainOutcome::default() };
+        }
         let Ok(mut event) = compact::read(value, EventId { pubend, tick }) else {
             return senseless;
         };

@@ -9,8 +9,8 @@ mod tests;
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use whimbrel_event::{Event, EventRef, Publisher, Tick, Time};
-use whimbrel_net::registry::{entry_hash, range_of};
+use whimbrel_event::{DomainLabel, Event, EventRef, Publisher, Tick, Time};
+use whimbrel_net::registry::{entry_hash, range_of, withheld_hash};
 use whimbrel_selector::TopicFilter;
 use whimbrel_wire::REGISTRY_RANGES;
 
@@ -27,14 +27,20 @@ pub(crate) const TOMBSTONE_LIFETIME: Duration = Duration::from_secs(24 * 3_600);
 /// Deletions that are remembered; beyond that the oldest are forgotten.
 pub(crate) const TOMBSTONES_MAX: usize = 65_536;
 
+/// Topics of which is known that their message is withheld; more are not taken, and neighbours tell
+/// them again with each comparison.
+pub(crate) const WITHHELD_MAX: usize = 1 << 18;
+
 /// Expired messages, or old deletions, that are removed in one turn to make room for a new one.
 const SWEEP_SLICE: usize = 64;
 
 /// The retained state of one topic.
 #[derive(Debug)]
 struct RetainedEntry {
-    /// The message; `None`: it was deleted.
+    /// The message; `None`: it was deleted, or is withheld.
     message: Option<Event>,
+    /// There is a message that this broker may not carry.
+    is_withheld: bool,
     /// When this state is forgotten: at the message's expiry, or the end of [`TOMBSTONE_LIFETIME`].
     until: Option<Time>,
     /// The event's number in the consolidated stream; 0: it has not passed here.
@@ -60,13 +66,18 @@ struct RetainedCount {
     has_message: bool,
     /// Bytes, if it counts for the bounds.
     weight: Option<usize>,
+    /// It is withheld, or not every broker may carry it.
+    is_labelled: bool,
+    is_withheld: bool,
 }
 
 impl RetainedCount {
     fn of(topic: &str, kept: &RetainedEntry) -> RetainedCount {
         let message = kept.message.as_ref();
         let weight = message.filter(|event| is_counted(topic, event.publisher())).map(Event::weight);
-        RetainedCount { until: kept.until, has_message: message.is_some(), weight }
+        let is_labelled = kept.is_withheld || message.is_some_and(|event| !event.packed().domains().is_any());
+        let is_withheld = kept.is_withheld;
+        RetainedCount { until: kept.until, has_message: message.is_some(), weight, is_labelled, is_withheld }
     }
 }
 
@@ -107,6 +118,10 @@ pub(crate) struct Retained {
     expiries: BTreeSet<(Time, Box<str>)>,
     /// Deletions, by the time when they are forgotten.
     deletions: BTreeSet<(Time, Box<str>)>,
+    /// The topics whose message is withheld, or not every broker may carry.
+    labelled: BTreeSet<Box<str>>,
+    /// Those of them whose message is withheld, at most [`WITHHELD_MAX`].
+    withheld: usize,
     /// The hash of each range of topics with their versions.
     hashes: Box<[u64; REGISTRY_RANGES]>,
     /// The greatest tick of an own retained event.
@@ -123,6 +138,8 @@ impl Retained {
             bytes: 0,
             expiries: BTreeSet::new(),
             deletions: BTreeSet::new(),
+            labelled: BTreeSet::new(),
+            withheld: 0,
             hashes: Box::new([0; REGISTRY_RANGES]),
             newest: Tick(0),
             replays: Readings::default(),
@@ -178,7 +195,11 @@ impl Retained {
     pub(crate) fn pass(&mut self, now: Time, publication: &mut Publication<'_>, bounds: Bounds) -> RetainOutcome {
         let (topic, version) =
             (publication.accepted.event.topic, (publication.accepted.id.tick, publication.accepted.id.pubend));
-        if let Some(known) = self.topics.get_mut(topic).filter(|known| known.version >= version) {
+        let comes_later = |known: &TopicEntry<RetainedEntry>| {
+            // A neighbour that may not carry the message has told of it first.
+            known.version > version || (known.version == version && !known.value.is_withheld)
+        };
+        if let Some(known) = self.topics.get_mut(topic).filter(|known| comes_later(known)) {
             if known.version == version {
                 known.value.passed = publication.serial;
             }
@@ -195,7 +216,7 @@ impl Retained {
         }
         let (event, passed) = (publication.keep(), publication.serial);
         let until = event.expires();
-        self.put(topic, version, RetainedEntry { message: Some(event), until, passed });
+        self.put(topic, version, RetainedEntry { message: Some(event), is_withheld: false, until, passed });
         RetainOutcome { is_news: true, is_refused: false, swept }
     }
 
@@ -210,16 +231,48 @@ impl Retained {
             let is_news = self.get(event.topic()).is_some() && self.bury(now, event.topic(), before);
             return RetainOutcome { is_news, is_refused: true, swept };
         }
-        let (topic, until) = (event.topic().to_owned(), event.expires());
-        self.put(&topic, (id.tick, id.pubend), RetainedEntry { message: Some(event), until, passed: 0 });
+        self.put_message(event);
         RetainOutcome { is_news: true, is_refused: false, swept }
     }
 
     /// Restores a message that was written before this process began.
     pub(crate) fn restore(&mut self, event: Event) {
+        self.put_message(event);
+    }
+
+    fn put_message(&mut self, event: Event) {
         let id = event.id();
         let (topic, until) = (event.topic().to_owned(), event.expires());
-        self.put(&topic, (id.tick, id.pubend), RetainedEntry { message: Some(event), until, passed: 0 });
+        let kept = RetainedEntry { message: Some(event), is_withheld: false, until, passed: 0 };
+        self.put(&topic, (id.tick, id.pubend), kept);
+    }
+
+    /// Records that there is a message which this broker may not carry, and forgets an earlier one.
+    /// Tells whether that is news. It is remembered until there is a later version.
+    pub(crate) fn withhold(&mut self, topic: &str, version: TopicVersion) -> bool {
+        let is_new = self.version(topic).is_none_or(|known| known < version);
+        if is_new && self.withheld < WITHHELD_MAX {
+            self.put(topic, version, RetainedEntry { message: None, is_withheld: true, until: None, passed: 0 });
+            return true;
+        }
+        false
+    }
+
+    /// Whether a topic's message of this version is withheld.
+    pub(crate) fn is_withheld(&self, topic: &str, version: TopicVersion) -> bool {
+        self.topics.get(topic).is_some_and(|known| known.version == version && known.value.is_withheld)
+    }
+
+    /// Which brokers may carry the message of a topic.
+    pub(crate) fn label(&self, topic: &str) -> DomainLabel<'_> {
+        self.get(topic).map_or(DomainLabel::ANY, |event| event.packed().domains())
+    }
+
+    /// The topics whose message is withheld, or not every broker may carry, and whether it is
+    /// withheld.
+    pub(crate) fn labelled(&self) -> impl Iterator<Item = (&str, bool)> {
+        let is_withheld = |topic: &str| self.topics.get(topic).is_some_and(|known| known.value.is_withheld);
+        self.labelled.iter().map(move |topic| (&**topic, is_withheld(topic)))
     }
 
     /// Deletes the message of a topic; tells whether that is news.
@@ -236,7 +289,8 @@ impl Retained {
             };
             self.forget(&oldest);
         }
-        self.put(topic, version, RetainedEntry { message: None, until: Some(now + TOMBSTONE_LIFETIME), passed: 0 });
+        let until = Some(now + TOMBSTONE_LIFETIME);
+        self.put(topic, version, RetainedEntry { message: None, is_withheld: false, until, passed: 0 });
         true
     }
 
@@ -270,12 +324,13 @@ impl Retained {
     /// Sets the retained state of a topic, with or without a former one.
     fn put(&mut self, topic: &str, version: TopicVersion, kept: RetainedEntry) {
         let new = RetainedCount::of(topic, &kept);
-        self.toggle(topic, version);
+        self.toggle(topic, version, kept.is_withheld);
         if let Some(known) = self.topics.get_mut(topic) {
             let old = RetainedCount::of(topic, &known.value);
+            let was_withheld = known.value.is_withheld;
             let before = core::mem::replace(&mut known.version, version);
             known.value = kept;
-            self.toggle(topic, before);
+            self.toggle(topic, before, was_withheld);
             // First: both may end at the same moment.
             self.count(topic, old, false);
         } else {
@@ -287,14 +342,21 @@ impl Retained {
     /// Forgets the retained state of a topic.
     fn forget(&mut self, topic: &str) {
         if let Some(TopicEntry { version, value }) = self.topics.remove(topic) {
-            self.toggle(topic, version);
+            self.toggle(topic, version, value.is_withheld);
             self.count(topic, RetainedCount::of(topic, &value), false);
         }
     }
 
     /// Adds the share of a topic to the totals, or removes it.
     fn count(&mut self, topic: &str, counted: RetainedCount, is_added: bool) {
-        let RetainedCount { until, has_message, weight } = counted;
+        let RetainedCount { until, has_message, weight, is_labelled, is_withheld } = counted;
+        self.withheld =
+            if is_added { self.withheld + usize::from(is_withheld) } else { self.withheld - usize::from(is_withheld) };
+        match is_labelled {
+            true if is_added => drop(self.labelled.insert(topic.into())),
+            true => drop(self.labelled.remove(topic)),
+            false => {}
+        }
         if let Some(until) = until {
             let order = if has_message { &mut self.expiries } else { &mut self.deletions };
             let entry = (until, topic.into());
@@ -315,9 +377,10 @@ impl Retained {
     }
 
     /// Adds or removes the share of a topic with a version in its range's hash.
-    fn toggle(&mut self, topic: &str, version: TopicVersion) {
+    fn toggle(&mut self, topic: &str, version: TopicVersion, is_withheld: bool) {
         if !topic.starts_with('$') {
-            self.hashes[range_of(topic)] ^= entry_hash(topic, version);
+            let hash = if is_withheld { withheld_hash(topic, version) } else { entry_hash(topic, version) };
+            self.hashes[range_of(topic)] ^= hash;
         }
     }
 

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use whimbrel_event::{
-    Attributes, Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos, Reliability, Tick,
-    Time,
+    Attributes, Domains, Event, EventId, EventRef, Headers, IMPORTANCE_DEFAULT, PubendId, Publisher, Qos, Reliability,
+    Tick, Time,
 };
 
 use super::{Bounds, Retained, TOMBSTONE_LIFETIME};
@@ -54,4 +54,26 @@ fn one_that_is_deleted_twice_at_one_moment_is_forgotten_once() {
     assert!(retained.bury(NOW + TOMBSTONE_LIFETIME + Duration::from_secs(1), "u", (Tick(30), PubendId(16))));
     assert_eq!(retained.topics_from("").collect::<Vec<_>>(), ["u"]);
     assert_eq!(retained.hashes().iter().filter(|hash| **hash != 0).count(), 1);
+}
+
+#[test]
+fn one_that_is_withheld_ends_an_older_one_and_gives_way_to_its_own_message() {
+    let mut retained = Retained::new(1);
+    let version = (Tick(20), PubendId(16));
+    assert!(retained.learn(NOW, event(10, "old"), ROOM).is_news);
+    assert!(retained.withhold("t", version) && !retained.withhold("t", version));
+    assert_eq!((retained.len(), retained.get("t").is_some(), retained.is_withheld("t", version)), (0, false, true));
+    assert_eq!(retained.labelled().collect::<Vec<_>>(), [("t", true)]);
+    let withheld = *retained.hashes();
+    let domains = Domains::of(["eu"]).expect("a valid name");
+    let plain = event(20, "new");
+    let mut labelled = plain.view();
+    labelled.headers.domains = domains.label();
+    let labelled = Event::keep(EventId { pubend: version.1, tick: version.0 }, NOW, &labelled);
+    assert!(retained.learn(NOW, labelled, ROOM).is_news);
+    assert_eq!((retained.labelled().collect::<Vec<_>>(), retained.withheld), (vec![("t", false)], 0));
+    assert_eq!((retained.label("t").as_str(), retained.is_withheld("t", version)), ("eu", false));
+    assert_ne!(*retained.hashes(), withheld);
+    assert!(retained.bury(NOW, "t", (Tick(30), PubendId(16))));
+    assert_eq!(retained.labelled().count(), 0);
 }

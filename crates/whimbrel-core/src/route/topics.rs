@@ -1,5 +1,6 @@
 //! The routes of topics: found in the cache, or made by a walk of the index.
 
+use whimbrel_event::Domains;
 use whimbrel_selector::{TopicError, TopicName};
 
 use super::target::{Target, target};
@@ -55,6 +56,12 @@ impl Router {
     /// The targets that [`Router::route`] has found.
     pub(crate) fn wanted(&self, at: RouteAt) -> TopicInterest<'_> {
         self.routes.table.get_bucket(at.0).expect("a route that was just found").wanted()
+    }
+
+    /// The domains that may carry the events of a topic; `None`: any broker may.
+    #[inline]
+    pub(crate) fn domains(&self, at: RouteAt) -> Option<Domains> {
+        self.wanted(at).settings.domains_of.map(|slot| self.profiles.domains_at(slot).clone())
     }
 
     #[cold]

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Event, EventId, HostId, Qos, Time};
+use whimbrel_event::{DomainLabel, Domains, Event, EventId, HostId, Qos, Time};
 use whimbrel_wire::{HANDED_MAX, MembersAnswer};
 
 use super::{Group, Groups, Post};
@@ -50,6 +50,8 @@ pub(crate) struct Branch {
     pub(crate) host: HostId,
     /// Its incarnation: a later one has nothing of what was handed to this one.
     pub(crate) incarnation: u64,
+    /// The domains that it is in, as known when its last message came.
+    pub(crate) domains: Domains,
     /// The number of its last message.
     pub(crate) number: u64,
     pub(crate) lasts: bool,
@@ -70,6 +72,7 @@ impl Branch {
         Branch {
             host,
             incarnation,
+            domains: Domains::default(),
             number,
             lasts,
             is_reliable,
@@ -87,9 +90,9 @@ impl Branch {
 }
 
 impl Group {
-    /// The branch with the least load relative to its room that has room and has not refused the
-    /// event. Equals take turns.
-    pub(super) fn next_branch(&mut self, event: EventId) -> Option<usize> {
+    /// The branch with the least load relative to its room that has room, may carry the event and
+    /// has not refused it. Equals take turns.
+    pub(super) fn next_branch(&mut self, event: EventId, label: DomainLabel<'_>, post: &mut Post) -> Option<usize> {
         let count = self.branches.len();
         let mut best: Option<(u64, u64, usize)> = None;
         for step in 0..count {
@@ -97,6 +100,10 @@ impl Group {
             let branch = &self.branches[at];
             let (load, room) = (branch.given.len() as u64, u64::from(branch.room));
             let is_less = |(least, its, _): (u64, u64, usize)| load * its < least * room;
+            if !label.admits(&branch.domains) {
+                post.outside += 1;
+                continue;
+            }
             if branch.has_room() && !self.refused.has(event, branch.host) && best.is_none_or(is_less) {
                 best = Some((load, room, at));
             }

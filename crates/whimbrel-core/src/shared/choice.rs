@@ -96,6 +96,7 @@ impl Group {
         &mut self,
         publication: &Publication<'_>,
         sessions: &Sessions,
+        post: &mut Post,
         out: &mut dyn Output,
     ) -> Choice {
         let count = self.members.len();
@@ -123,14 +124,16 @@ impl Group {
             self.turn = (at + 1) % count;
             return Choice::Member(self.members[at]);
         }
-        if let Some(at) = self.next_branch(publication.accepted.id) {
+        let label = publication.accepted.event.headers.domains;
+        if let Some(at) = self.next_branch(publication.accepted.id, label, post) {
             return Choice::Branch(at);
         }
         // Those that have room cannot be sent it.
         if !has_room && !self.branches.iter().any(Branch::has_room) {
             return Choice::Full;
         }
-        let is_open = |branch: &Branch| branch.room > 0 && !self.refused.has(publication.accepted.id, branch.host);
+        let has_refused = |branch: &Branch| self.refused.has(publication.accepted.id, branch.host);
+        let is_open = |branch: &Branch| branch.room > 0 && label.admits(&branch.domains) && !has_refused(branch);
         // After a restart, brokers that had members may report them again.
         let is_awaited = self.kept_until.is_some()
             || self.branches.iter().any(is_open)

@@ -164,6 +164,8 @@ pub(crate) struct Post {
     pub(crate) passing: Vec<(HostId, (u32, u64), Event)>,
     /// Best-effort events beyond [`PASSING_MAX`].
     pub(crate) dropped: u64,
+    /// Times that a branch was passed over, as it may not carry an event.
+    pub(crate) outside: u64,
     /// Reports about numbers of a shared subscription, with its serial number.
     pub(crate) numbers: Vec<(HostId, NumbersTold, (u32, u64), u64)>,
     /// Shared subscriptions whose home has to be told of the members, with their serial numbers.

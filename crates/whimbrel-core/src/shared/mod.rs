@@ -355,7 +355,7 @@ impl Groups {
         let qos = publication.accepted.event.qos;
         let (group, post) = self.with_post(id);
         if qos == Qos::AtMostOnce || group.queue.is_empty() {
-            match group.choose(publication, sessions, out) {
+            match group.choose(publication, sessions, post, out) {
                 Choice::Member(member) => return group.give(id, member, publication, 0, sessions, out),
                 Choice::Branch(branch) => return group.hand_over(id, branch, publication.keep(), 0, post),
                 Choice::Untaken => return group.pass_over(id, publication.accepted.id, 0, sessions, post),
@@ -383,7 +383,7 @@ impl Groups {
         let (group, post) = self.with_post(id);
         if origin == 0 || group.queue.is_empty() {
             let mut publication = Publication::of(&event, 0);
-            match group.choose(&publication, sessions, out) {
+            match group.choose(&publication, sessions, post, out) {
                 Choice::Member(member) => return group.give(id, member, &mut publication, origin, sessions, out),
                 Choice::Branch(branch) => return group.hand_over(id, branch, event, origin, post),
                 Choice::Untaken => return group.pass_over(id, event.id(), origin, sessions, post),
@@ -430,7 +430,7 @@ impl Groups {
             }
             // A member that takes one QoS at the moment may not take another.
             let mut publication = Publication::of(&event, 0);
-            let choice = group.choose(&publication, sessions, out);
+            let choice = group.choose(&publication, sessions, post, out);
             match choice {
                 Choice::Full => break,
                 Choice::Busy => {

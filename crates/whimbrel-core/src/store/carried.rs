@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, PredecessorsBuf, PubendId, Qos, Tick};
+use whimbrel_event::{EventId, Packed, PredecessorsBuf, PubendId, Qos, Tick};
 
 use super::among::LowWatermark;
 use super::durable_position::{unzigzag, zigzag};
@@ -320,6 +320,20 @@ impl Moving {
         bytes.end()?;
         Some(Moving { away, positions, flights, gaps, unreleased, last_tag, stale_ids, number, lasts, maybe_repeats })
     }
+}
+
+/// The part of a session that seldom changes, without a will that not every broker may carry;
+/// `None` if it has none, or cannot be read.
+pub(crate) fn without_labelled_will(structure: &[u8]) -> Option<Vec<u8>> {
+    let mut read = Structure::read(structure)?;
+    let event = Packed::read(read.will.as_ref()?.event)?;
+    if event.domains().is_any() {
+        return None;
+    }
+    read.will = None;
+    let mut out = Vec::with_capacity(structure.len());
+    read.put(&mut out);
+    Some(out)
 }
 
 /// Joins both parts.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use whimbrel_event::{Event, EventId, Packed, PubendId, Qos, Reliability, Tick, Time};
-use whimbrel_selector::{Selector, SharedFilter};
+use whimbrel_selector::{Selector, SharedFilter, TopicName};
 
 use super::Numbered;
 use super::among::LowWatermark;
@@ -32,14 +32,24 @@ pub(crate) enum SessionSource {
 }
 
 impl Broker {
-    /// Encodes the part of a session that seldom changes.
-    pub(crate) fn export_structure(&self, index: u32, out: &mut Vec<u8>) {
+    /// The event of a session's will, with the label that it would get if it were published now.
+    pub(crate) fn labelled_will(&self, index: u32) -> Option<Event> {
+        let will = self.sessions.get(index).will.as_deref()?;
+        let topic = TopicName::new(will.event.topic()).ok()?;
+        let Some(domains) = self.router.profiles().domains_for(topic) else { return Some(will.event.clone()) };
+        let mut event = will.event.packed().unpack();
+        event.event.headers.domains = domains.label();
+        Some(event.keep())
+    }
+
+    /// Encodes the part of a session that seldom changes, with this event as its will.
+    pub(crate) fn export_structure(&self, index: u32, will: Option<&Event>, out: &mut Vec<u8>) {
         let session = self.sessions.get(index);
-        let will = session.will.as_deref().map(|will| CarriedWill {
+        let will = session.will.as_deref().zip(will).map(|(will, event)| CarriedWill {
             delay: will.delay,
             lifetime: will.lifetime,
             retain: will.retain,
-            event: will.event.packed().as_bytes(),
+            event: event.packed().as_bytes(),
         });
         let subscriptions = session.subscriptions.iter().map(|id| self.carried_subscription(index, *id)).collect();
         Structure { expiry: session.expiry, will, subscriptions }.put(out);

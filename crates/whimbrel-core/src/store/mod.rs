@@ -46,7 +46,7 @@ use whimbrel_event::{HostId, Packed, Tick, Time};
 
 use crate::api::Refusal;
 
-pub(crate) use carried::{Moving, NAMED_MAX, join, split};
+pub(crate) use carried::{Moving, NAMED_MAX, join, split, without_labelled_will};
 pub(crate) use carry::SessionSource;
 pub(crate) use commit_queue::{Answer, CommitQueue, HeldEvent, Recipient, Wait};
 pub(crate) use copied::{Lost, LostParts};

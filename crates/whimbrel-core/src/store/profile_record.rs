@@ -1,12 +1,12 @@
 //! The encoding of a profile that was made at a running broker: on disk, and to other brokers.
 //!
-//! A value is a list of fields: a tag, the length of the field, and the field, a varint. A program
-//! skips fields with tags that it does not know.
+//! A value is a list of fields: a tag, the length of the field, and the field, a varint, or a text.
+//! A program skips fields with tags that it does not know.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use whimbrel_event::{IMPORTANCE_MAX, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{Domains, IMPORTANCE_MAX, PubendId, Reliability, Tick, Time};
 use whimbrel_net::route::{Availability, TopicPaths};
 use whimbrel_selector::TopicFilter;
 
@@ -25,6 +25,7 @@ const PERIOD_MS: u8 = 9;
 const TRANSPORT: u8 = 10;
 const PATHS: u8 = 11;
 const AVAILABILITY_PPM: u8 = 12;
+const DOMAINS: u8 = 13;
 
 const PERSISTENCES: [Persistence; 3] = [Persistence::Auto, Persistence::Persistent, Persistence::Volatile];
 const TRANSPORTS: [TopicTransport; 2] = [TopicTransport::Stream, TopicTransport::Datagram];
@@ -48,7 +49,7 @@ pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
         transport,
         paths,
         availability,
-        filter: _,
+        ..
     } = profile;
     let mut put = |tag: u8, number: Option<u64>| {
         if let Some(number) = number {
@@ -77,6 +78,10 @@ pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
     let kind = PATHS_KINDS.iter().position(|known| known == paths).unwrap_or(0);
     put(PATHS, (kind > 0).then_some(kind as u64 + 1));
     put(AVAILABILITY_PPM, availability.map(|target| u64::from(target.ppm())));
+    if !profile.domains.is_empty() {
+        out.push(DOMAINS);
+        put_bytes(out, profile.domains.as_str().as_bytes());
+    }
 }
 
 /// Reads the profile of a filter; `None` if it is not valid.
@@ -87,6 +92,10 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
     let mut rest = ByteReader(bytes);
     while !rest.0.is_empty() {
         let (tag, mut field) = (rest.u8()?, ByteReader(rest.bytes()?));
+        if tag == DOMAINS {
+            profile.domains = Domains::read(core::str::from_utf8(field.0).ok()?)?;
+            continue;
+        }
         if tag > AVAILABILITY_PPM {
             continue;
         }
@@ -156,6 +165,7 @@ mod tests {
             deadline in proptest::option::of(1_u64..=3_600_000), rate in proptest::option::of((any::<bool>(), 1_u32..)),
             importance in proptest::option::of(1_u8..=10), expiry in proptest::option::of(1_u64..1 << 40),
             period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2, paths in 0_usize..3, ppm in proptest::option::of(Availability::RANGE_PPM),
+            domains in proptest::collection::vec("[a-z]{1,32}", 0..4),
         ) -> RankedProfile {
             let rate = rate.map(|(of_events, count)| {
                 let count = NonZeroU32::new(count).expect("not zero");
@@ -167,6 +177,7 @@ mod tests {
                 deadline: deadline.map(Duration::from_millis), rate, importance, expiry: expiry.map(Duration::from_millis),
                 period: period.map(Duration::from_millis), transport: TRANSPORTS[transport],
                 paths: PATHS_KINDS[paths], availability: ppm.and_then(Availability::of_ppm),
+                domains: Domains::of(domains.iter().map(String::as_str)).expect("few valid names"),
             } }
         }
     }
@@ -213,6 +224,7 @@ mod tests {
         ] {
             assert_eq!(field(tag, number), None, "{tag}");
         }
+        assert_eq!(read_profile("a", &[DOMAINS, 3, b'b', b',', b'a']), None);
         assert_eq!((read_profile("a/#/b", &[]), read_profile("a", &[IMPORTANCE, 2, 5, 5])), (None, None));
         assert!(read_profile("a", &[]).is_some());
     }

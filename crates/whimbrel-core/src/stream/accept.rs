@@ -3,12 +3,12 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{AcceptedEvent, Domains, Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
 
 use crate::api::{Accepted, EventStep, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::overlay::{EVENT_BYTES_MAX, said_of};
+use crate::overlay::{DomainPlace, EVENT_BYTES_MAX, said_of};
 use crate::route::{RouteAt, Target};
 use crate::session::{Publication, Unreleased, WILL_AGAIN};
 use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Recipient, SessionNo, Wait, own_place};
@@ -220,14 +220,39 @@ impl Broker {
         true
     }
 
-    /// Accepts an event: assigns its id, and passes it on unless it has to wait.
+    /// Accepts an event: labels it with the domains of its topic, assigns its id, and passes it on
+    /// unless it has to wait.
     ///
     /// # Errors
-    /// When its topic is invalid, or it would have to be logged and cannot be.
+    /// When its topic is invalid, it would have to be logged and cannot be, or this broker may not
+    /// carry it.
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<AcceptOutcome, Refusal> {
+        let route = self.router.route(incoming.event.topic).map_err(Refusal::BadTopic)?;
+        let domains = self.router.domains(route);
+        // The will of a session from another broker may have a label already.
+        let label = domains.as_ref().map_or(incoming.event.headers.domains, Domains::label);
+        if label.is_any() {
+            return self.accept_at(now, route, incoming, out);
+        }
+        let net = &mut self.overlay.net;
+        if !net.may_carry(label, net.host()) {
+            net.record_refusal(DomainPlace::Publish);
+            return Err(Refusal::OutsideDomains);
+        }
+        let headers = Headers { domains: label, ..incoming.event.headers };
+        let event = &EventRef { headers, ..*incoming.event };
+        self.accept_at(now, route, &Incoming { event, ..*incoming }, out)
+    }
+
+    fn accept_at(
+        &mut self,
+        now: Time,
+        route: RouteAt,
+        incoming: &Incoming<'_>,
+        out: &mut dyn Output,
+    ) -> Result<AcceptOutcome, Refusal> {
         let Incoming { event, binding, kind, answer, from, number } = *incoming;
         let retain = event.headers.retain;
-        let route = self.router.route(event.topic).map_err(Refusal::BadTopic)?;
         if self.overlay.is_open() && event.packed_len() > EVENT_BYTES_MAX {
             return Err(Refusal::TooLargeForOthers);
         }

@@ -3,15 +3,15 @@
 
 use core::ops::ControlFlow;
 
-use whimbrel_event::{EventId, Tick, Time};
-use whimbrel_net::PeerLink;
+use whimbrel_event::{EventId, HostId, Packed, Tick, Time};
 use whimbrel_net::forward::Sending;
 use whimbrel_net::route::TopicPaths;
+use whimbrel_net::{Net, PeerLink};
 use whimbrel_wire::{Dest, Nack, Part, Repairers, compact};
 
 use crate::api::Output;
 use crate::cache::{Cache, CacheItem, PartitionSet};
-use crate::overlay::Overlay;
+use crate::overlay::{DomainPlace, Overlay};
 use crate::route::Router;
 use crate::store::{Disk, FETCH_BYTES, LENDER, Store, StreamName};
 use crate::stream::{Sources, Streams};
@@ -45,6 +45,29 @@ enum Logged {
     Unread,
     /// The content of the range, as far as it has been read.
     Found(FoundRange),
+}
+
+/// What a broker that has asked is told in place of a wanted event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ToldInstead {
+    /// Nothing: it gets the event.
+    Event,
+    /// Silence: it may not carry the event.
+    Silence,
+    /// That the event is lost: there is no path to it over brokers that may carry the event. A
+    /// durable subscription reads the log, and waits for a path there.
+    Lost,
+}
+
+impl ToldInstead {
+    fn of(net: &mut Net, event: Packed<'_>, to: HostId) -> ToldInstead {
+        let label = event.domains();
+        if label.is_any() || net.reaches(label, to) {
+            return ToldInstead::Event;
+        }
+        net.record_refusal(DomainPlace::Nack);
+        if net.may_carry(label, to) { ToldInstead::Lost } else { ToldInstead::Silence }
+    }
 }
 
 /// The parts of the broker that have own events: the answer to a nack comes from them.
@@ -119,12 +142,17 @@ impl Overlay {
             store.reads.ask(LENDER, crate::store::WantedPart { stream, after, upto, bytes: FETCH_BYTES });
             return Logged::Unread;
         };
-        let destination = self.destinations.get(number).expect("it is served");
+        let Overlay { destinations, net, .. } = self;
+        let destination = destinations.get(number).expect("it is served");
         let mut found = FoundRange { upto: slice.upto.min(upto), ..FoundRange::default() };
         let first = slice.events.partition_point(|event| event.id().tick <= after);
         for event in slice.events[first..].iter().take_while(|event| event.id().tick <= found.upto) {
             let tick = event.id().tick;
             if !destination.wants(event.packed(), router) {
+                continue;
+            }
+            // All of the range that is not told as an event is told as lost.
+            if ToldInstead::of(net, event.packed(), destination.host) != ToldInstead::Event {
                 continue;
             }
             if found.events.len() >= events_max || found.bytes.len() >= ANSWER_BYTES_MAX {
@@ -148,7 +176,8 @@ impl Overlay {
         events: &mut OwnEvents<'_>,
     ) -> FoundRange {
         let OwnEvents { router, cache, .. } = events;
-        let destination = self.destinations.get(number).expect("it is served");
+        let Overlay { destinations, net, .. } = self;
+        let destination = destinations.get(number).expect("it is served");
         let pubend = nack.pubend;
         let partitions = PartitionSet::first(cache.plan().count());
         let mut found = FoundRange { upto, ..FoundRange::default() };
@@ -171,7 +200,15 @@ impl Overlay {
                     if tick > upto {
                         return ControlFlow::Break(());
                     }
-                    if destination.wants(event, router) {
+                    let instead = if destination.wants(event, router) {
+                        ToldInstead::of(net, event, destination.host)
+                    } else {
+                        ToldInstead::Silence
+                    };
+                    if instead == ToldInstead::Lost {
+                        found.lost.push((Tick(tick.0 - 1), tick));
+                    }
+                    if instead == ToldInstead::Event {
                         if found.events.len() >= events_max || found.bytes.len() >= ANSWER_BYTES_MAX {
                             found.upto = last;
                             return ControlFlow::Break(());

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::{AcceptedEvent, EventId, HostId, Packed, Reliability, StreamClass, Tick, Time};
+use whimbrel_event::{AcceptedEvent, DomainLabel, EventId, HostId, Packed, Reliability, StreamClass, Tick, Time};
 use whimbrel_net::forward::{Sending, SilenceTarget};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::route::TopicPaths;
@@ -16,7 +16,7 @@ use whimbrel_wire::{Dest, Repairers, compact};
 use super::silence::SilenceTimes;
 use crate::api::Output;
 use crate::content::Content;
-use crate::overlay::{Due, Overlay, is_local};
+use crate::overlay::{DomainPlace, Due, Overlay, is_local};
 use crate::route::{IndexSpot, Router};
 use crate::stream::{Sources, StreamKind, Streams};
 
@@ -228,6 +228,9 @@ impl Overlay {
         if !is_local(event.event.topic) {
             wanted.sort_unstable();
             wanted.dedup();
+            if !event.event.headers.domains.is_any() {
+                self.keep_inside(event.event.headers.domains, wanted);
+            }
             let dests = self.matched(now, event.id, wanted);
             let mut bytes = core::mem::take(&mut self.destinations.event);
             bytes.clear();
@@ -254,6 +257,20 @@ impl Overlay {
             }
         }
         wanted.clear();
+    }
+
+    /// Removes the brokers that may not carry an event: it is not matched for them, and so is
+    /// silence to them.
+    fn keep_inside(&mut self, label: DomainLabel<'_>, wanted: &mut Vec<u32>) {
+        let Overlay { destinations, net, .. } = self;
+        wanted.retain(|number| {
+            let host = destinations.get(*number).expect("who stands in the index is served").host;
+            let is_inside = net.may_carry(label, host);
+            if !is_inside {
+                net.record_refusal(DomainPlace::Destination);
+            }
+            is_inside
+        });
     }
 
     /// The destinations of an event, with the data for each. The event's tick is from now on the

@@ -227,7 +227,8 @@ impl Broker {
             let filter = is_asked.then(|| SharedFilter::checked(request.text()).filter);
             let deadline = filter.and_then(|filter| self.router.profiles().least_deadline(filter));
             let infeasible = deadline.and_then(|deadline| slower_than(&mut self.overlay.net, deadline));
-            answered.results.push(result.clone().map(|granted| Granted { begins, infeasible, ..granted }));
+            let refused = if is_there { self.refused_domains(now, request.text()) } else { None };
+            answered.results.push(result.clone().map(|granted| Granted { begins, infeasible, refused, ..granted }));
         }
         let is_only = !self.router.is_watched() && self.router.len() <= made.len();
         self.overlay.net.record_answered(now, is_only);

@@ -1,7 +1,7 @@
 //! Written → in force. Subscriptions are made, changed and ended here, also those of restored and
 //! imported sessions.
 
-use whimbrel_event::{Qos, Time};
+use whimbrel_event::{Domains, Qos, Time};
 use whimbrel_selector::SharedFilter;
 
 use super::machine::{Asker, InForce, LoggedFrom, Made, Reserved, Written, WrittenEnd, WrittenFilter};
@@ -9,6 +9,7 @@ use super::{Request, SubscriptionSpec};
 use crate::api::{Durability, Filter, Granted, Output, Refusal, Start};
 use crate::broker::Broker;
 use crate::cursor::{BeginAt, Follow};
+use crate::overlay::{DomainPlace, Overlay};
 use crate::route::{NO_CURSOR, NO_GROUP, Subscription};
 use crate::store::Key;
 
@@ -120,7 +121,14 @@ impl Broker {
             }
             let (qos, durability) = (asked.spec.granted_qos(), asked.spec.durability);
             let is_new = result == Ok(true);
-            let result = result.map(|_| Granted { qos, durability, is_less: *is_less, begins: None, infeasible: None });
+            let result = result.map(|_| Granted {
+                qos,
+                durability,
+                is_less: *is_less,
+                begins: None,
+                infeasible: None,
+                refused: None,
+            });
             made.push(Made { request: Request::keep(asked), is_new, result });
         }
         self.record_changed(now, index, true);
@@ -170,6 +178,23 @@ impl Broker {
             (*durability, is_less) = (Durability::SemiDurable, true);
         }
         (granted, is_less)
+    }
+
+    /// Domains that alone may carry events of some topics under a filter, if this broker, or the
+    /// home of the group, is in none of them, or there is no path to another broker in them.
+    pub(super) fn refused_domains(&mut self, now: Time, text: &str) -> Option<Domains> {
+        let filter = SharedFilter::checked(text);
+        let home = filter.group.and_then(|_| self.choice(now, text)).unwrap_or(self.overlay.net.host());
+        let Overlay { net, .. } = &mut self.overlay;
+        let mut is_refused = |domains: &&Domains| {
+            let label = domains.label();
+            !net.may_carry(label, net.host()) || !net.may_carry(label, home) || net.is_divided(label)
+        };
+        let refused = self.router.profiles().domains_of(filter.filter).find(|domains| is_refused(domains)).cloned();
+        if refused.is_some() {
+            net.record_refusal(DomainPlace::Subscribe);
+        }
+        refused
     }
 
     /// Checks whether a subscription may be made or changed, after `requested` others and

@@ -98,7 +98,14 @@ impl Broker {
                 return Err(Refusal::LogFailed);
             }
             let durability = if known.spec.is_durable() { Durability::Durable } else { asked.spec.durability };
-            Ok(Granted { qos: known.spec.qos, durability, is_less: false, begins: None, infeasible: None })
+            Ok(Granted {
+                qos: known.spec.qos,
+                durability,
+                is_less: false,
+                begins: None,
+                infeasible: None,
+                refused: None,
+            })
         };
         let results: Vec<_> = filters.iter().map(known).collect();
         out.subscribed(asker.whom.link, asker.tag, &results, &[]);

@@ -3,7 +3,7 @@
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use whimbrel_event::{EventRef, IMPORTANCE_DEFAULT, Reliability, Time};
+use whimbrel_event::{Domains, EventRef, IMPORTANCE_DEFAULT, Reliability, Time};
 use whimbrel_net::route::{Availability, TopicPaths};
 
 /// The longest deadline of a profile.
@@ -69,6 +69,8 @@ pub struct Profile {
     pub paths: TopicPaths,
     /// The share of time in which one of their paths is to be in order, in place of `paths`.
     pub availability: Option<Availability>,
+    /// The domains that may carry their events; empty: any broker may.
+    pub domains: Domains,
 }
 
 /// The settings of one topic: the part of its profile that its events need.
@@ -84,6 +86,8 @@ pub(crate) struct TopicSettings {
     pub(crate) paths: TopicPaths,
     /// The place of the profile among [`Profiles`](super::Profiles), if it has a period.
     pub(crate) period_of: Option<u32>,
+    /// Likewise, if it has domains.
+    pub(crate) domains_of: Option<u32>,
 }
 
 impl From<&Profile> for TopicSettings {
@@ -91,6 +95,7 @@ impl From<&Profile> for TopicSettings {
         let Profile { persistence, reliability, deadline, rate, importance, expiry, transport, .. } = profile;
         TopicSettings {
             period_of: None,
+            domains_of: None,
             persistence: *persistence,
             reliability: *reliability,
             deadline_ms: deadline.map(|deadline| deadline.min(DEADLINE_MAX).as_millis() as u32),

@@ -6,7 +6,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::EventId;
+use whimbrel_event::{Domains, EventId};
 use whimbrel_selector::{FilterIndex, TopicFilter, TopicName};
 
 use super::profile::{Persistence, Profile, TopicSettings};
@@ -78,6 +78,8 @@ pub(crate) struct Profiles {
     with_period: usize,
     /// The number of profiles with a deadline.
     with_deadline: usize,
+    /// The number of profiles with domains.
+    with_domains: usize,
     late_arrivals: LateArrivals,
 }
 
@@ -93,6 +95,7 @@ impl Profiles {
             volatile: 0,
             with_period: 0,
             with_deadline: 0,
+            with_domains: 0,
             late_arrivals: LateArrivals::default(),
         }
     }
@@ -155,6 +158,7 @@ impl Profiles {
             (&mut self.volatile, profile.persistence == Persistence::Volatile),
             (&mut self.with_period, profile.period.is_some()),
             (&mut self.with_deadline, profile.deadline.is_some()),
+            (&mut self.with_domains, !profile.domains.is_empty()),
         ];
         for (count, _) in counts.into_iter().filter(|(_, counts)| *counts) {
             *count = count.checked_add_signed(step).expect("each profile that goes has come");
@@ -219,6 +223,7 @@ impl Profiles {
             let profile = &self.at(slot).profile;
             let mut settings = TopicSettings::from(profile);
             settings.period_of = profile.period.map(|_| slot);
+            settings.domains_of = Some(slot).filter(|_| !profile.domains.is_empty());
             settings
         };
         self.first_of(topic).map(of).unwrap_or_default()
@@ -244,6 +249,25 @@ impl Profiles {
     /// some profile has a deadline.
     pub(crate) fn least_deadline(&self, filter: TopicFilter<'_>) -> Option<Duration> {
         self.that_may_count(filter, self.with_deadline > 0).filter_map(|slot| self.at(slot).profile.deadline).min()
+    }
+
+    /// The domains that may carry the events of some topics under a filter, once for each profile
+    /// that has some. Costs a look at each profile if some profile has domains.
+    pub(crate) fn domains_of(&self, filter: TopicFilter<'_>) -> impl Iterator<Item = &Domains> {
+        let open = self.that_may_count(filter, self.with_domains > 0);
+        open.map(|slot| &self.at(slot).profile.domains).filter(|domains| !domains.is_empty())
+    }
+
+    /// The domains that may carry the events of a topic; `None`: any broker may. Costs a walk of
+    /// the index if some profile has domains.
+    pub(crate) fn domains_for(&self, topic: TopicName<'_>) -> Option<&Domains> {
+        let first = if self.with_domains > 0 { self.first_of(topic) } else { None };
+        first.map(|slot| self.domains_at(slot)).filter(|domains| !domains.is_empty())
+    }
+
+    /// The domains of the profile at a place, see [`TopicSettings::domains_of`].
+    pub(crate) fn domains_at(&self, slot: u32) -> &Domains {
+        &self.at(slot).profile.domains
     }
 
     /// The places of the profiles that may count for some topics under a filter, in their order: up

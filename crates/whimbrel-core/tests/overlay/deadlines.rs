@@ -52,6 +52,7 @@ fn hear_of(net: &mut Net, sequence: u64, minor: u8) {
         addresses: Vec::new(),
         neighbours: Vec::new(),
         previous: Vec::new(),
+        domains: Default::default(),
         protocol: Protocol { minor, features: 0 },
         later: &[],
     })

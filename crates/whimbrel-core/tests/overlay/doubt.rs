@@ -333,7 +333,8 @@ fn who_writes_in_a_life_of_which_nobody_was_told_was_started_again() {
         let incarnation = incarnation.expect("it is there").incarnation + u64::from(is_later);
         let (mut body, mut frame) = (Vec::new(), Vec::new());
         let kind = BrokerMessage::Reply(Reply { number: 7, text: "" }).encode(&mut body);
-        let message = MessageFrame { to: other, hops: 1, is_bulk: false, from: one, incarnation, kind, body: &body };
+        let (to, from, label) = (other, one, whimbrel_event::DomainLabel::ANY);
+        let message = MessageFrame { to, hops: 1, is_bulk: false, from, incarnation, kind, label, body: &body };
         Frame::MessageFrame(message).encode(&mut frame);
         // The third broker has passed it on.
         let (_, link) = net.ends(2).into_iter().find(|(node, _)| *node == 1).expect("both ends have one");

@@ -9,6 +9,7 @@ mod copies;
 mod deadlines;
 #[path = "../durable/disk.rs"]
 mod disk;
+mod domains;
 mod doubt;
 mod early;
 mod expected;
@@ -283,6 +284,7 @@ fn later_state() -> Vec<u8> {
         addresses: Vec::new(),
         neighbours: Vec::new(),
         previous: Vec::new(),
+        domains: Default::default(),
         protocol,
         later: b"what it adds",
     })

@@ -1,10 +1,10 @@
 //! Several cores, joined by links that deliver after a delay, in order.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use whimbrel_core::{Broker, Channel, Input, Limits, OverlayConfig, PeerInput, PeerLink};
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{Domains, HostId, Time};
 use whimbrel_wire::Frame;
 
 use crate::common::START;
@@ -50,6 +50,12 @@ pub struct Net {
     next_link: u32,
     /// Frames for which it is true are dropped.
     pub drops: Drops,
+    /// By broker: the domains that it is in; without an entry none.
+    pub domains: Vec<Domains>,
+    /// Bytes that frames are searched for; empty: they are not.
+    pub marked: Vec<u8>,
+    /// The links, by sender and receiver, over which a broker has sent a frame with these bytes.
+    pub crossings: BTreeSet<(usize, usize)>,
 }
 
 /// The frame that a broker sends to a link, behind its length.
@@ -67,6 +73,7 @@ pub fn config(name: &str) -> OverlayConfig {
         expects_peers: true,
         links_wanted: 0,
         surcharges: Default::default(),
+        domains: Default::default(),
         routing: whimbrel_core::Routing::default(),
         pace: whimbrel_core::Pace::DEFAULT,
         moves_sessions: true,
@@ -78,7 +85,17 @@ impl Net {
     pub fn new(count: usize) -> Net {
         let nodes = (0..count).map(|number| Net::node(number, number as u64 + 7, START)).collect();
         let drops = Box::new(|_: usize, _: Channel, _: &[u8]| false);
-        Net { nodes, now: START, wires: Vec::new(), flying: VecDeque::new(), next_link: 0, drops }
+        Net {
+            nodes,
+            now: START,
+            wires: Vec::new(),
+            flying: VecDeque::new(),
+            next_link: 0,
+            drops,
+            domains: Vec::new(),
+            marked: Vec::new(),
+            crossings: BTreeSet::new(),
+        }
     }
 
     pub fn node(number: usize, seed: u64, now: Time) -> Node {
@@ -98,6 +115,36 @@ impl Net {
         let mut core = disk.core(&Limits::default(), seed, now);
         core.open_overlay(now, config(&format!("b{number}")));
         Node::new(core, Some(disk))
+    }
+
+    /// Brokers with logs, in these domains, without links. `change` is made before they are opened.
+    pub fn placed(domains: &[&str], change: impl Fn(&mut Broker)) -> Net {
+        let mut net = Net::new(0);
+        for domains in domains {
+            let names = domains.split(',').filter(|name| !name.is_empty());
+            net.domains.push(Domains::of(names).expect("valid names"));
+            let number = net.nodes.len();
+            let node = net.in_domains(number, number as u64 + 7, Durable::default(), &change);
+            net.nodes.push(node);
+        }
+        net
+    }
+
+    fn in_domains(&self, number: usize, seed: u64, disk: Durable, change: impl Fn(&mut Broker)) -> Node {
+        let mut core = disk.core(&Limits::default(), seed, self.now);
+        change(&mut core);
+        let domains = self.domains[number].clone();
+        core.open_overlay(self.now, OverlayConfig { domains, ..config(&format!("b{number}")) });
+        Node::new(core, Some(disk))
+    }
+
+    /// A broker with a log ends, and is there again at once, in its present domains and without
+    /// links.
+    pub fn renew(&mut self, number: usize, change: impl Fn(&mut Broker)) {
+        self.close_all(number);
+        self.now = self.now.after(Duration::from_millis(1));
+        let disk = self.nodes[number].disk.take().expect("it has a log");
+        self.nodes[number] = self.in_domains(number, self.now.as_nanos(), disk, change);
     }
 
     /// Brokers with logs, each linked to each other.
@@ -328,6 +375,10 @@ impl Net {
             let (to, far) = if wire.ends[0] == (node, link) { wire.ends[1] } else { wire.ends[0] };
             if wire.is_cut || self.nodes[node].is_mute || (self.drops)(node, channel, &bytes) {
                 continue;
+            }
+            let is_marked = |part: &[u8]| part == self.marked;
+            if !self.marked.is_empty() && bytes.windows(self.marked.len()).any(is_marked) {
+                self.crossings.insert((node, to));
             }
             let at = self.now.after(wire.delay);
             let place = self.flying.partition_point(|(other, ..)| *other <= at);

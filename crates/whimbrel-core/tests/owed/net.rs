@@ -102,6 +102,7 @@ impl Net {
             expects_peers: true,
             links_wanted: 0,
             surcharges: Default::default(),
+            domains: Default::default(),
             routing: whimbrel_core::Routing::default(),
             pace: whimbrel_core::Pace::DEFAULT,
             moves_sessions: self.moves_sessions,

@@ -39,6 +39,7 @@ impl Node {
                 expects_peers,
                 links_wanted: 0,
                 surcharges: Default::default(),
+                domains: Default::default(),
                 routing: self.routing,
                 pace: self.pace,
                 moves_sessions: self.moves_sessions,

@@ -60,6 +60,10 @@ const GRANTED: &str = "w-granted";
 /// longer than their deadline.
 const INFEASIBLE: &str = "w-infeasible";
 
+/// Property of a SUBACK: domains whose events a subscription does not get here, as the broker, or
+/// the home of its group, is in none of them.
+const REFUSED: &str = "w-refused";
+
 /// The user property with the position at which a subscription begins.
 const TOKEN: &str = "w-token";
 
@@ -389,6 +393,11 @@ impl<O: Output> CoreOutput for Outbound<'_, O> {
         }
         if self.edge.conns[link.0 as usize].version == Version::V5 {
             pending.iter().for_each(|name| tokens.push(PENDING, name));
+            let mut refused: Vec<&str> =
+                results.iter().flatten().filter_map(|granted| Some(granted.refused.as_ref()?.as_str())).collect();
+            refused.sort_unstable();
+            refused.dedup();
+            refused.into_iter().for_each(|domains| tokens.push(REFUSED, domains));
         }
         let tokens = tokens.as_attributes().into();
         self.edge.send_suback(link.0, packet_id(tag), &reasons, cause, tokens, self.driver);

@@ -41,7 +41,7 @@ pub(super) fn reason_of(refusal: Refusal) -> ReasonCode {
         | Refusal::NumberAfterRefused
         | Refusal::OverRate => ReasonCode::QUOTA_EXCEEDED,
         Refusal::SessionUnreachable | Refusal::ConnectedAgain => ReasonCode::SERVER_UNAVAILABLE,
-        Refusal::ForeignSession => ReasonCode::NOT_AUTHORIZED,
+        Refusal::ForeignSession | Refusal::OutsideDomains => ReasonCode::NOT_AUTHORIZED,
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) enum RefusalClass {
 /// The class of a refusal of the core.
 pub(super) fn class_of(refusal: Refusal) -> RefusalClass {
     match refusal {
-        Refusal::ForeignSession => RefusalClass::Denied,
+        Refusal::ForeignSession | Refusal::OutsideDomains => RefusalClass::Denied,
         Refusal::LogFull
         | Refusal::TooManyPublishers
         | Refusal::TooManyChanges
@@ -126,6 +126,9 @@ pub(super) fn cause_of(refusal: Refusal) -> &'static str {
         Refusal::TooLargeForLog => "the message is larger than what the log takes",
         Refusal::TooLargeForOthers => {
             "the message is larger than what other brokers take, which is 2,031,616 bytes in all"
+        }
+        Refusal::OutsideDomains => {
+            "only brokers of the topic's domains carry its messages, and this one is in none of them: publish at one that is"
         }
         Refusal::TooManyPublishers => "more publishers use w-seq than the broker can remember",
         Refusal::TooManyChanges => "the subscription was changed too often: first it has to get what it wanted before",

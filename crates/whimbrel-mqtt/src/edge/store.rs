@@ -2,7 +2,7 @@
 
 use whimbrel_core::Profile;
 use whimbrel_core::store::{Batch, BatchNo, Fetch};
-use whimbrel_event::Time;
+use whimbrel_event::{Domains, Time};
 
 use super::MqttBroker;
 
@@ -33,6 +33,11 @@ impl MqttBroker {
     /// has changed.
     pub fn is_congested(&self) -> bool {
         self.core.is_congested()
+    }
+
+    /// Sets the domains of a broker that is in no overlay.
+    pub fn set_domains(&mut self, domains: Domains) {
+        self.core.set_domains(domains);
     }
 
     /// Sets the profiles of topics that the configuration has.

@@ -6,11 +6,12 @@
 //! than its budget, or on which the event would be late, is passed round if there is a better path
 //! from here.
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{DomainLabel, HostId, Time};
 use whimbrel_wire::{Subtree, TreeReader};
 
 use super::{Carrier, Sending};
 use crate::Net;
+use crate::domains::routes_for;
 use crate::fault::NetFaults;
 use crate::link::WaysLeft;
 use crate::link::peers::{Peer, Peers};
@@ -50,9 +51,10 @@ pub(super) struct Budgets<'a> {
 }
 
 impl<'a> Budgets<'a> {
-    /// The budgets of a broker's links.
-    pub(super) fn of(now: Time, net: &'a mut Net) -> Budgets<'a> {
-        let Net { identity, config, peers, topology, routes, faults, .. } = net;
+    /// The budgets of a broker's links, for events with this label.
+    pub(super) fn of(now: Time, net: &'a mut Net, label: DomainLabel<'_>) -> Budgets<'a> {
+        let Net { identity, config, peers, topology, routes, within, faults, .. } = net;
+        let routes = routes_for((routes, within), label, topology);
         Budgets { now, own: identity.host, routing: config.routing, peers, topology, routes, faults: *faults }
     }
 

@@ -6,7 +6,9 @@ use whimbrel_wire::{CopiedEvent, Dest, StampedEvent, TreeWriter, compact};
 use super::budget::ways_left;
 use super::copies::CopyAges;
 use super::{FrameBuffers, Sending};
+use crate::domains::{DomainPlace, may_carry};
 use crate::due::NetTimers;
+use crate::fault::NetFaults;
 use crate::io::{Hop, LinkOutput};
 use crate::link::peers::Peers;
 use crate::link::queue::{FrameClass, Waiting};
@@ -48,6 +50,7 @@ pub(crate) struct Carrier<'a> {
     pub(super) traffic: &'a mut FrameBuffers,
     pub(crate) timers: &'a mut NetTimers,
     pub(super) stats: &'a mut NetStats,
+    pub(super) faults: NetFaults,
 }
 
 impl Carrier<'_> {
@@ -63,13 +66,33 @@ impl Carrier<'_> {
     ) -> Broken {
         // A broker that is in no tree finds the hole by the next event, or by silence, once there
         // is a path.
-        self.stats.unreachable += found.unreachable.len() as u64;
+        self.record_unreachable(sending, found.unreachable.len() as u64);
         let mut broken = Vec::new();
         for tree in &found.trees {
             let parts = TreeParts { tree, dests, avoided, copying: None };
             self.send_tree(sending, parts, &mut broken, out);
         }
         broken
+    }
+
+    /// Counts destinations of an event to which there is no path.
+    pub(super) fn record_unreachable(&mut self, sending: &Sending<'_>, count: u64) {
+        self.stats.unreachable += count;
+        if count > 0 && !sending.label().is_any() {
+            self.stats.domain_refusals[DomainPlace::Route as usize] += count;
+        }
+    }
+
+    /// Whether an event may be written to a neighbour: the last look, whatever path was chosen, and
+    /// however long it has waited.
+    #[inline]
+    fn may_write(&mut self, to: HostId, sending: &Sending<'_>) -> bool {
+        let is_detour = !sending.repairers.as_slice().is_empty();
+        if may_carry(self.topology, sending.label(), to) || (is_detour && fault!(self, DetourLeavesDomain)) {
+            return true;
+        }
+        self.stats.domain_refusals[DomainPlace::Link as usize] += 1;
+        false
     }
 
     /// Sends an event along one tree: to each neighbour its part.
@@ -147,6 +170,9 @@ impl Carrier<'_> {
         default: Tick,
         out: &mut dyn LinkOutput,
     ) {
+        if !self.may_write(to, sending) {
+            return;
+        }
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();
         self.put_header(link, sending, tree, default, &mut frame);

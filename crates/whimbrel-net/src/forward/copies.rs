@@ -108,7 +108,7 @@ impl Carrier<'_> {
         let copying = CopyAges { slowest_us: &found.slowest_us, earlier_us, deadline_us };
         self.stats.events_copied += 1;
         self.stats.events_targeted += u64::from(found.is_around_trouble());
-        self.stats.unreachable += found.trees.unreachable.len() as u64;
+        self.record_unreachable(sending, found.trees.unreachable.len() as u64);
         let mut broken = Vec::new();
         for tree in &found.trees.trees {
             let parts = TreeParts { tree, dests, avoided: &[], copying: Some(copying) };

@@ -14,9 +14,10 @@ mod silence;
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, HostId, Reliability, Tick, Time};
-use whimbrel_wire::{Dest, EventFrame, Part, Repairers, Silence, Subtree, TreeReader, TreeWriter};
+use whimbrel_event::{DomainLabel, EventId, HostId, Reliability, Tick, Time};
+use whimbrel_wire::{Dest, EventFrame, Part, Repairers, Silence, Subtree, TreeReader, TreeWriter, compact};
 
+use crate::domains::{DomainPlace, may_carry, routes_for};
 use crate::io::LinkOutput;
 use crate::link::queue::{FrameClass, WaitingEvent};
 use crate::pace::Routing;
@@ -83,6 +84,12 @@ pub struct Sending<'a> {
 }
 
 impl Sending<'_> {
+    /// Which brokers may carry it.
+    #[inline]
+    pub(crate) fn label(&self) -> DomainLabel<'_> {
+        compact::label(self.event)
+    }
+
     /// The class of the stream's events.
     fn class(&self) -> FrameClass {
         FrameClass::of_stream(self.id.pubend)
@@ -189,7 +196,7 @@ impl Net {
         let copied_within_us = deadline_us.filter(|_| sending.paths != TopicPaths::One && may_copy);
         let avoided = match deadline_us {
             Some(_) if copied_within_us.is_none() => {
-                Budgets::of(now, self).exceeded(sending, dests.iter().map(|(host, _)| *host))
+                Budgets::of(now, self, sending.label()).exceeded(sending, dests.iter().map(|(host, _)| *host))
             }
             _ => Vec::new(),
         };
@@ -197,13 +204,18 @@ impl Net {
         hosts.clear();
         hosts.extend(dests.iter().map(|(host, _)| *host));
         let own = self.identity.host;
-        let Net { routes, peers, topology, traffic, timers, stats, .. } = self;
-        let mut carrier = Carrier { now, peers, topology, traffic, timers, stats };
+        let Net { routes, within, outages, peers, topology, traffic, timers, stats, faults, .. } = self;
+        let routes = routes_for((routes, within), sending.label(), topology);
+        let mut carrier = Carrier { now, peers, topology, traffic, timers, stats, faults: *faults };
         let mut last_us = None;
         let (broken, copies_take) = match copied_within_us {
             Some(deadline_us) => {
-                let (broken, take_us) =
-                    carrier.send_copies(sending, routes.copies(&hosts, sending.paths, deadline_us), dests, out);
+                let (broken, take_us) = carrier.send_copies(
+                    sending,
+                    routes.copies(&hosts, sending.paths, deadline_us, outages),
+                    dests,
+                    out,
+                );
                 last_us = u32::try_from(take_us).ok();
                 (broken, Duration::from_micros(take_us.saturating_sub(sending.age_us)))
             }
@@ -244,7 +256,9 @@ impl Net {
             self.stats.copies_joined += 1;
             return;
         }
-        let is_rerouted = sending.deadline_ms.is_some() && Budgets::of(now, self).is_exceeded_by(sending, part);
+        let is_outside = self.leads_outside(sending, part);
+        let is_rerouted = is_outside
+            || (sending.deadline_ms.is_some() && Budgets::of(now, self, sending.label()).is_exceeded_by(sending, part));
         if let Some(link) = self.peers.behind(part.port()).filter(|_| !is_rerouted) {
             let mut tree = core::mem::take(&mut self.traffic.tree);
             tree.clear();
@@ -263,6 +277,22 @@ impl Net {
             }
         });
         self.repair(now, sending, part.port(), below, out);
+    }
+
+    /// Whether an event that passes may not go to the neighbour that this part of its tree begins
+    /// with: its broker has taken the path by another topology.
+    #[inline]
+    fn leads_outside(&mut self, sending: &Sending<'_>, part: &Subtree<'_>) -> bool {
+        let label = sending.label();
+        if label.is_any() {
+            return false;
+        }
+        let neighbour = self.peers.neighbour(part.port());
+        let is_outside = neighbour.is_some_and(|host| !may_carry(&self.topology, label, host));
+        if is_outside {
+            self.record_refusal(DomainPlace::Relay);
+        }
+        is_outside
     }
 
     /// Sends an event that departed over a link, and may be lost there, once more around that link.
@@ -320,7 +350,10 @@ impl Net {
         self.carrier(now).record_reroute(sending, port);
         let hosts: Vec<HostId> = below.iter().map(|(host, _)| *host).collect();
         self.routes.update(&self.topology);
-        let found = self.routes.avoiding(sending.repairers.as_slice(), &dead).trees(&hosts);
+        let label = if fault!(self, DetourLeavesDomain) { DomainLabel::ANY } else { sending.label() };
+        let Net { routes, within, topology, .. } = self;
+        let routes = routes_for((routes, within), label, topology);
+        let found = routes.avoiding(sending.repairers.as_slice(), &dead).trees(&hosts);
         let sending = Sending { repairers, ..*sending };
         let broken = self.carrier(now).send_trees(&sending, &found, &below, &[], out);
         // A second link is down that the topology does not show yet: that part is left to the nack.
@@ -350,7 +383,7 @@ impl Net {
 
     /// Borrows what sending takes, beside the rest of the network layer.
     pub(crate) fn carrier(&mut self, now: Time) -> Carrier<'_> {
-        let Net { peers, topology, traffic, timers, stats, .. } = self;
-        Carrier { now, peers, topology, traffic, timers, stats }
+        let Net { peers, topology, traffic, timers, stats, faults, .. } = self;
+        Carrier { now, peers, topology, traffic, timers, stats, faults: *faults }
     }
 }

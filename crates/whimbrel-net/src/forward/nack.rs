@@ -9,9 +9,10 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, Tick, Time};
-use whimbrel_wire::{CopiedEvent, Dest, Frame, Nack, Repairers, StampedEvent};
+use whimbrel_wire::{CopiedEvent, Dest, Frame, Nack, Repairers, StampedEvent, compact};
 
 use super::Sending;
+use crate::domains::DomainPlace;
 use crate::event::NetEvent;
 use crate::interest::own::tag_of;
 use crate::io::{Io, LinkOutput};
@@ -159,6 +160,9 @@ impl Net {
             told = Some(Dest { tag: tag_of(to, version), previous: frame.default_previous });
         }
         let dest = told?;
+        if !self.may_be_answered(frame.event, to) {
+            return None;
+        }
         let sending = Sending {
             id,
             age_us: frame.age_us,
@@ -175,11 +179,24 @@ impl Net {
         Some(dest.previous)
     }
 
+    /// Whether the nack of a broker may be answered from here with an event.
+    fn may_be_answered(&mut self, event: &[u8], to: HostId) -> bool {
+        let label = compact::label(event);
+        let is_reached = label.is_any() || self.reaches(label, to);
+        if !is_reached {
+            self.record_refusal(DomainPlace::Nack);
+        }
+        is_reached
+    }
+
     /// Sends an answer that passes through to the brokers whose nacks were merged as well. They
     /// must ask for earlier events themselves, as `previous` is true of the first destination only.
     pub(crate) fn answer_merged(&mut self, now: Time, sending: &Sending<'_>, previous: Tick, out: &mut dyn LinkOutput) {
         let also = self.traffic.open.answered(sending.id);
         for to in also {
+            if !self.may_be_answered(sending.event, to) {
+                continue;
+            }
             let destination = Dest { tag: 0, previous: Tick(sending.id.tick.0 - 1) };
             let destination = if fault!(self, MergedRangeNacks)
                 && let Some((_, version)) = self.interests.version_of(to)

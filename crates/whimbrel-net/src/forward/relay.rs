@@ -4,9 +4,10 @@
 use core::time::Duration;
 
 use whimbrel_event::{Reliability, Time};
-use whimbrel_wire::{EventFrame, LinkStamp, Silence, Subtree, TreeReader};
+use whimbrel_wire::{EventFrame, LinkStamp, Silence, Subtree, TreeReader, compact};
 
 use super::{Sending, tell_hop};
+use crate::domains::DomainPlace;
 use crate::event::NetEvent;
 use crate::io::{Hop, Io, LinkOutput};
 use crate::route::TopicPaths;
@@ -46,6 +47,12 @@ impl Net {
         }
         self.traffic.traces.record(now, id, TraceStep::Came(from, age_us));
         let tree = frame.routes().ok()?;
+        let label = compact::label(frame.event);
+        if !label.is_any() && !self.may_carry(label, self.identity.host) {
+            // Its sender has the domains of an earlier life of this broker.
+            self.record_refusal(DomainPlace::Relay);
+            return None;
+        }
         let sending = Sending {
             id,
             age_us,

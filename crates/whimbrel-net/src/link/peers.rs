@@ -44,6 +44,9 @@ pub const BEST_EFFORT_HIGH: usize = 1 << 20;
 /// The first minor version of the protocol with replicated maps beside the retained messages.
 const MINOR_WITH_MAPS: u8 = 2;
 
+/// The first minor version of the protocol with domains.
+const MINOR_WITH_DOMAINS: u8 = 3;
+
 /// The first minor version of the protocol whose links are watched, and have an urgent channel.
 const MINOR_WITH_WATCH: u8 = 3;
 
@@ -267,6 +270,11 @@ impl Peer {
     /// messages, or with a protocol of 1.2 or later any map.
     pub(crate) fn knows_map(&self, map: u8) -> bool {
         self.who.as_ref().is_some_and(|who| map == 0 || who.minor >= MINOR_WITH_MAPS)
+    }
+
+    /// Whether the link is up and its neighbour knows that a value may be withheld from it.
+    pub(crate) fn knows_withheld(&self) -> bool {
+        self.who.as_ref().is_some_and(|who| who.minor >= MINOR_WITH_DOMAINS)
     }
 
     /// The channel for silence of a stream that would else go on `otherwise`: it follows the

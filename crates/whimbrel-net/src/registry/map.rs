@@ -4,7 +4,7 @@
 use core::ops::ControlFlow;
 use std::collections::BTreeSet;
 
-use whimbrel_event::{PubendId, Publisher, Tick, Time};
+use whimbrel_event::{DomainLabel, PubendId, Publisher, Tick, Time};
 use whimbrel_wire::REGISTRY_RANGES;
 
 /// Most replicated maps.
@@ -37,6 +37,16 @@ pub trait Replicated {
 
     /// Whether other brokers have the key, too; some are each broker's own.
     fn is_shared(&self, key: &str) -> bool;
+
+    /// Which brokers may carry the value of a key. Others are told its version with an empty value:
+    /// it is *withheld* from them.
+    fn label(&self, _key: &str) -> DomainLabel<'_> {
+        DomainLabel::ANY
+    }
+
+    /// Visits the keys whose values not every broker may carry, in their order, and tells of each
+    /// whether its value is withheld from this broker.
+    fn visit_labelled<'a>(&'a self, _visit: &mut dyn FnMut(&'a str, bool)) {}
 }
 
 /// The range of a map that a key belongs to.
@@ -54,6 +64,11 @@ fn hash(key: &str) -> u64 {
 pub fn entry_hash(key: &str, (tick, pubend): Version) -> u64 {
     let mut state = hash(key) ^ tick.0.rotate_left(17) ^ pubend.0.rotate_left(41);
     whimbrel_event::split_mix(&mut state)
+}
+
+/// As [`entry_hash`], of a key whose value is withheld.
+pub fn withheld_hash(key: &str, version: Version) -> u64 {
+    !entry_hash(key, version)
 }
 
 /// A walk through a map, for the keys of some ranges.

@@ -9,15 +9,18 @@ mod map;
 
 use core::time::Duration;
 
-use whimbrel_wire::{FRAME_BYTES_MAX, Frame, OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+use whimbrel_wire::{
+    FRAME_BYTES_MAX, Frame, OfMap, REGISTRY_RANGES, Registry, RegistryAsk, RegistryDigest, RegistryEntry,
+};
 
+use crate::domains::{DomainPlace, may_carry};
 use crate::due::NetDue;
 use crate::event::NetEvent;
 use crate::io::Io;
 use crate::link::queue::FrameClass;
 use crate::{Channel, Net, PeerLink};
 
-pub use map::{KEYS_PENDING_MAX, MAPS_MAX, MapBacklog, Replicated, Version, entry_hash, range_of};
+pub use map::{KEYS_PENDING_MAX, MAPS_MAX, MapBacklog, Replicated, Version, entry_hash, range_of, withheld_hash};
 
 /// Bytes of entries after which a frame ends.
 const REGISTRY_BYTES: usize = 64 << 10;
@@ -80,6 +83,8 @@ impl Net {
         let Some(peer) = self.peers.get_mut(link) else { return false };
         let is_full = !peer.has_room(Channel::Control);
         let is_ready = peer.knows_map(map) && peer.pending.is_compared;
+        let knows_withheld = peer.knows_withheld();
+        let Some(to) = peer.host() else { return false };
         let backlog = &mut peer.pending.maps[usize::from(map)];
         if is_full || !is_ready || backlog.keys.is_empty() {
             return false;
@@ -93,7 +98,11 @@ impl Net {
         {
             let Some(version) = values.version(&key) else { continue };
             let begins = bytes.len();
-            let age = values.put_value(io.now, &key, &mut bytes);
+            let label = values.label(&key);
+            let is_told = may_carry(&self.topology, label, to) || fault!(self, RetainLeavesDomain);
+            self.stats.domain_refusals[DomainPlace::Retained as usize] += u64::from(!is_told);
+            let age = if is_told { values.put_value(io.now, &key, &mut bytes) } else { Some(0) };
+            let age = age.filter(|_| bytes.len() > begins || knows_withheld);
             let (value, age_ms) = (age.map(|_| &bytes[begins..]), age.unwrap_or(0));
             encoded += RegistryEntry { key: &key, version, value, age_ms }.encoded_len();
             if encoded > ENTRIES_BYTES_MAX {
@@ -143,7 +152,7 @@ impl Net {
         if is_telling || !peer.has_room(Channel::Control) {
             return;
         }
-        let Some(hashes) = io.maps.get(usize::from(map)).map(|map| map.hashes()) else { return };
+        let Some(hashes) = io.maps.get(usize::from(map)).map(|map| self.hashes_for(*map, link)) else { return };
         let ranges: Vec<(u16, u64)> = (0..).zip(hashes.iter().copied()).filter(|(_, hash)| *hash != 0).collect();
         if ranges.is_empty() {
             return;
@@ -157,6 +166,25 @@ impl Net {
         self.send(io.now, link, FrameClass::Control, &frame, io.out);
     }
 
+    /// The hashes of a map's ranges as the neighbour must have them: of a value that it may not
+    /// carry it has the version alone.
+    fn hashes_for(&self, map: &dyn Replicated, link: PeerLink) -> [u64; REGISTRY_RANGES] {
+        let mut hashes = *map.hashes();
+        let Some((peer, to)) = self.peers.get(link).and_then(|peer| Some((peer, peer.host()?))) else { return hashes };
+        let knows_withheld = peer.knows_withheld();
+        map.visit_labelled(&mut |key, is_withheld| {
+            let Some(version) = map.version(key) else { return };
+            let may_tell = may_carry(&self.topology, map.label(key), to) || fault!(self, RetainLeavesDomain);
+            let has_value = !is_withheld && may_tell;
+            // An earlier version of the protocol takes it for a key that was removed.
+            let is_withheld_there = !has_value && knows_withheld;
+            if is_withheld != is_withheld_there {
+                hashes[range_of(key)] ^= entry_hash(key, version) ^ withheld_hash(key, version);
+            }
+        });
+        hashes
+    }
+
     /// Handles a neighbour's hashes of a map: asks for the ranges that differ.
     pub(crate) fn on_map_digest(
         &mut self,
@@ -168,7 +196,7 @@ impl Net {
         if fault!(self, RetainedNotCompared) {
             return None;
         }
-        let own = io.maps.get(usize::from(map))?.hashes();
+        let own = self.hashes_for(*io.maps.get(usize::from(map))?, link);
         let differs = |(range, hash): &&(u16, u64)| own.get(usize::from(*range)).is_some_and(|own| own != hash);
         let ranges: Vec<u16> = digest.ranges.iter().filter(differs).map(|(range, _)| *range).collect();
         if ranges.is_empty() {

@@ -51,7 +51,7 @@ impl PartOutages {
 /// two whole periods is forgotten. Takes some 60 bytes for each link and broker with an outage, at
 /// most [`OUTAGES_MAX`], and 16 for each link.
 #[derive(Debug, Default)]
-pub(super) struct Outages {
+pub struct Outages {
     by_part: BTreeMap<Part, PartOutages>,
     /// The links when they were last looked at, in order.
     links: Vec<Part>,
@@ -160,11 +160,6 @@ impl Outages {
             part[0] != part[1] && part.contains(&host) && is_late() && self.links.binary_search(part).is_err()
         };
         self.by_part.iter().filter(is_it).count()
-    }
-
-    /// The number of links and outages that are remembered.
-    pub(super) fn size(&self) -> usize {
-        self.links.len() + self.by_part.len()
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use whimbrel_event::HostId;
+use whimbrel_event::{DomainLabel, HostId};
 use whimbrel_wire::Protocol;
 
 use super::cost::cost_us;
-use crate::topology::{KnownBroker, Neighbour, Topology};
+use crate::topology::{KnownBroker, LinkState, Neighbour, Topology};
 
 /// One direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,15 +42,19 @@ pub(super) struct Graph {
 }
 
 impl Graph {
+    /// The graph of the brokers that may carry what has this label.
+    ///
     /// Takes one step for each link that some broker names, and in addition log n to find a broker
     /// that is far from the one before.
-    pub(super) fn new(topology: &Topology) -> Graph {
-        let hosts: Vec<HostId> = topology.hosts().collect();
-        let named = topology.states().map(|state| state.neighbours.len()).sum();
-        let protocols = topology.states().map(|state| state.protocol).collect();
+    pub(super) fn new(topology: &Topology, label: DomainLabel<'_>) -> Graph {
+        let may_carry = |state: &&LinkState| label.admits(&state.domains);
+        let states = || topology.states().filter(may_carry);
+        let hosts: Vec<HostId> = states().map(|state| state.host).collect();
+        let named = states().map(|state| state.neighbours.len()).sum();
+        let protocols = states().map(|state| state.protocol).collect();
         let (begins, edges) = (Vec::with_capacity(hosts.len() + 1), Vec::with_capacity(named));
         let mut graph = Graph { hosts, protocols, begins, edges };
-        for broker in topology.brokers() {
+        for broker in topology.brokers().filter(|broker| may_carry(&broker.state())) {
             graph.begins.push(graph.edges.len() as u32);
             graph.add(broker);
         }

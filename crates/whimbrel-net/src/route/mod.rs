@@ -18,15 +18,14 @@ mod trees;
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{DomainLabel, HostId, Time};
 
-use availability::Outages;
 use cached::Cached;
 use copies::{OwnPairs, PathsWanted, PlanGround};
 use graph::Graph;
 use paths::{Paths, Wanted};
 
-pub use availability::{OUTAGES_KEPT, OUTAGES_MAX};
+pub use availability::{OUTAGES_KEPT, OUTAGES_MAX, Outages};
 pub use available::{AVAILABLE_PATHS_MAX, Availability};
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
 pub use copies::{CopyTrees, TopicPaths};
@@ -51,6 +50,8 @@ pub const DETOURS_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Routes {
     own: HostId,
+    /// They lead over the brokers that may carry what has this label.
+    label: Box<str>,
     /// Version of the topology and of its structure; `None` before the first update.
     version: Option<u64>,
     structure: Option<u64>,
@@ -75,7 +76,6 @@ pub struct Routes {
     copies: Cached<CopyTrees>,
     /// The pairs of paths in the graph of this version, once they are asked for.
     pairs: Option<(u64, OwnPairs)>,
-    outages: Outages,
     detours: Vec<Detour>,
     /// The place of the detour that is replaced next.
     oldest: usize,
@@ -166,12 +166,21 @@ impl Routes {
     /// # Panics
     /// When the threshold is not below 100: a present path would cost nothing.
     pub fn following(own: HostId, routing: Routing, threshold_percent: u8) -> Routes {
+        Routes::within(own, routing, threshold_percent, DomainLabel::ANY)
+    }
+
+    /// As [`Routes::following`], over the brokers that may carry what has this label.
+    ///
+    /// # Panics
+    /// As [`Routes::following`].
+    pub fn within(own: HostId, routing: Routing, threshold_percent: u8, label: DomainLabel<'_>) -> Routes {
         assert!(threshold_percent < 100, "a present path costs something");
         let (graph, paths) = (Graph::default(), Paths::default());
         // The sets are of hosts, whose ids are random: an attacker does not choose them.
         let (trees, copies) = (Cached::new(own.as_u64()), Cached::new(own.as_u64()));
         Routes {
             own,
+            label: label.as_str().into(),
             version: None,
             structure: None,
             held: HeldChanges::Nothing,
@@ -186,10 +195,14 @@ impl Routes {
             trees,
             copies,
             pairs: None,
-            outages: Outages::default(),
             detours: Vec::new(),
             oldest: 0,
         }
+    }
+
+    /// The label of what all brokers on the paths may carry.
+    pub(crate) fn label(&self) -> DomainLabel<'_> {
+        DomainLabel::checked(&self.label)
     }
 
     /// Sets which changes of the topology leave the paths as they are.
@@ -217,7 +230,7 @@ impl Routes {
         if self.version == version {
             return !is_held && self.follow(version, None);
         }
-        let graph = Graph::new(topology);
+        let graph = Graph::new(topology, DomainLabel::checked(&self.label));
         (self.version, self.structure) = (version, Some(topology.structure()));
         self.detours.clear();
         self.meet(&graph);
@@ -264,8 +277,8 @@ impl Routes {
     }
 
     /// Records which links and brokers are out of order from now on, as the last update has shown.
-    pub fn record_outages(&mut self, now: Time) {
-        self.outages.observe(now, &self.graph);
+    pub fn record_outages(&self, now: Time, outages: &mut Outages) {
+        outages.observe(now, &self.graph);
     }
 
     /// How many brokers, links and nodes of trees are remembered, and how many bytes they take,
@@ -274,13 +287,11 @@ impl Routes {
         let (hosts, links) = self.graph.size();
         let spots = hosts * (1 + usize::from(self.shared.is_some()) + self.detours.len());
         let trees = self.trees.size() + self.copies.size();
-        let outages = self.outages.size();
         let bytes = hosts * size_of::<HostId>()
             + links * size_of::<graph::GraphEdge>()
             + spots * size_of::<paths::PathStep>()
-            + trees * 8
-            + outages * size_of::<[HostId; 2]>();
-        (hosts + links + spots + trees + outages, bytes)
+            + trees * 8;
+        (hosts + links + spots + trees, bytes)
     }
 
     /// The shortest paths.
@@ -330,13 +341,14 @@ impl Routes {
     /// The trees in which each broker of a set stands twice, as far as there are two paths to it,
     /// or more often as `paths` says, for events that should be there within `deadline_us`. They
     /// stay until a path of [`Routes::trees`] changes, a link is new or gone, one of theirs costs
-    /// more or less than a threshold allows, or an end has trouble or no more.
+    /// more or less than a threshold allows, or an end has trouble or no more. `outages`: those of
+    /// all brokers and links.
     ///
     /// # Panics
     /// When the set is not sorted, or has a host twice.
-    pub fn copies(&mut self, set: &[HostId], paths: TopicPaths, deadline_us: u64) -> &CopyTrees {
+    pub fn copies(&mut self, set: &[HostId], paths: TopicPaths, deadline_us: u64, outages: &Outages) -> &CopyTrees {
         assert!(set.is_sorted_by(|one, other| one < other), "sets are sorted and without repetition");
-        let Routes { own, version, structure, graph, pairs, copies, outages, threshold_percent, epoch, .. } = self;
+        let Routes { own, version, structure, graph, pairs, copies, threshold_percent, epoch, .. } = self;
         let wanted = PathsWanted::new(paths, deadline_us);
         let ground = PlanGround { own: *own, graph, outages, version: *version, structure: *structure };
         let is_good = |known: &mut CopyTrees| known.are_good(ground, set, *threshold_percent);

@@ -71,6 +71,11 @@ pub(crate) struct KnownBroker {
 }
 
 impl KnownBroker {
+    /// Its link state, without later changes of links.
+    pub(crate) fn state(&self) -> &LinkState {
+        &self.state
+    }
+
     /// Its links as they are now, in the order of the neighbours' hosts.
     pub(crate) fn neighbours(&self) -> impl Iterator<Item = Neighbour> + Clone + '_ {
         self.state.neighbours.iter().map(|end| self.patched(end))
@@ -209,9 +214,8 @@ impl Topology {
         let mut patches = old.as_ref().map_or(Vec::new(), |old| old.patches.clone());
         patches.retain(is_later);
         let new = KnownBroker { state, expires, patches };
-        let is_same =
-            |old: &KnownBroker| old.neighbours().eq(new.neighbours()) && old.state.protocol == new.state.protocol;
         let has_same_links = |old: &KnownBroker| old.state.has_same_links(&new.state);
+        let is_same = |old: &KnownBroker| has_same_links(old) && old.neighbours().eq(new.neighbours());
         self.version += u64::from(!old.as_ref().is_some_and(is_same));
         self.structure += u64::from(!old.as_ref().is_some_and(has_same_links));
         let Topology { entries, holders, hasher, .. } = self;

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use whimbrel_event::{HostId, Tick};
+use whimbrel_event::{Domains, HostId, Tick};
 use whimbrel_wire::{LinkEnd, LinkStateFrame, PreviousIdentity, Protocol};
 
 /// Most neighbours of one broker.
@@ -41,6 +41,8 @@ pub struct LinkState {
     pub neighbours: Vec<Neighbour>,
     /// Ended hosts that had its name before; the wire bounds their number.
     pub previous: Vec<PreviousIdentity>,
+    /// The domains that the broker is in.
+    pub domains: Domains,
     /// The protocol of the broker.
     pub protocol: Protocol,
     /// Fields of a later version, passed on as they came; the wire bounds their length.
@@ -114,6 +116,7 @@ impl LinkState {
             addresses: frame.addresses.iter().map(|address| Box::from(*address)).collect(),
             neighbours: frame.neighbours.iter().map(neighbour).collect(),
             previous: frame.previous.clone(),
+            domains: frame.domains.clone(),
             protocol: frame.protocol,
             later: frame.later.into(),
         }
@@ -137,17 +140,19 @@ impl LinkState {
             addresses: self.addresses.iter().map(|address| &**address).collect(),
             neighbours: self.neighbours.iter().map(neighbour).collect(),
             previous: self.previous.clone(),
+            domains: self.domains.clone(),
             protocol: self.protocol,
             later: &self.later,
         }
     }
 
-    /// Whether another state of the host has the same links and protocol, whatever the links cost.
+    /// Whether another state of the host has the same links, protocol and domains, whatever the
+    /// links cost.
     /// The neighbours of both must be sorted.
     pub(super) fn has_same_links(&self, other: &LinkState) -> bool {
         let link = |end: &Neighbour| (end.host, end.port);
         let is_same = self.neighbours.iter().map(link).eq(other.neighbours.iter().map(link));
-        is_same && self.protocol == other.protocol
+        is_same && self.protocol == other.protocol && self.domains == other.domains
     }
 
     /// Order of two states of one host: the greater is the newer.

@@ -12,7 +12,7 @@ use core::time::Duration;
 use whimbrel_event::Time;
 
 use super::{FEW_BROKERS, Topology};
-use crate::route::{HeldChanges, Routes};
+use crate::route::{HeldChanges, Outages, Routes};
 
 /// The pause between two computations of paths, per broker beyond [`FEW_BROKERS`]: they take some
 /// hundredth of a processor at most.
@@ -58,7 +58,13 @@ impl Watch {
     }
 
     /// Computes the paths anew if the topology has changed, at most once per pause.
-    pub(crate) fn check(&mut self, now: Time, topology: &Topology, routes: &mut Routes) -> Watched {
+    pub(crate) fn check(
+        &mut self,
+        now: Time,
+        topology: &Topology,
+        routes: &mut Routes,
+        outages: &mut Outages,
+    ) -> Watched {
         if self.version == topology.version() {
             return Watched::Same;
         }
@@ -70,7 +76,7 @@ impl Watch {
         }
         (self.version, self.structure) = (topology.version(), topology.structure());
         routes.update(topology);
-        routes.record_outages(now);
+        routes.record_outages(now, outages);
         self.ways_at = now + WAYS_PAUSE * beyond_few(topology);
         self.costs_at = now + self.ways_every;
         self.hold(now, routes);

@@ -2,6 +2,7 @@
 
 mod carrying;
 mod copies;
+mod domains;
 mod estimate;
 mod fabric;
 #[cfg(feature = "mutants")]

@@ -1,5 +1,6 @@
 //! Messages between nodes that are not neighbours.
 
+use whimbrel_event::DomainLabel;
 use whimbrel_net::forward::HOPS_MAX;
 use whimbrel_net::link::peers::UNSENT_LITTLE;
 use whimbrel_net::rpc::MessageContent;
@@ -92,7 +93,7 @@ fn a_bulk_message_waits_for_a_link_with_little_unsent() {
     fabric.limit(0, Some(500));
     let body = vec![1; UNSENT_LITTLE + 1];
     let send = |fabric: &mut Fabric| {
-        let content = MessageContent { kind: KIND_ECHO, body: &body, is_bulk: true };
+        let content = MessageContent { kind: KIND_ECHO, body: &body, is_bulk: true, label: DomainLabel::ANY };
         fabric.act(0, |node, now, side| node.net.send_to(now, host_of(1), content, side))
     };
     assert!(send(&mut fabric));

@@ -1,6 +1,6 @@
 //! Links that are refused, and what is said on them: the others are unharmed.
 
-use whimbrel_event::{HostId, Tick};
+use whimbrel_event::{DomainLabel, HostId, Tick};
 use whimbrel_net::link::peers::{HELLO_WITHIN, LINKS_MAX};
 use whimbrel_net::{Channel, HangUp, NetStats, PeerLink};
 use whimbrel_wire::{FRAME_BYTES_MAX, Frame, Goodbye, Hello, LinkStateFrame, MAJOR, MINOR, MessageFrame, Protocol};
@@ -115,6 +115,7 @@ fn link_state(host: HostId, incarnation: u64, name: &str) -> LinkStateFrame<'_> 
         addresses: Vec::new(),
         neighbours: Vec::new(),
         previous: Vec::new(),
+        domains: Default::default(),
         protocol: Protocol::OWN,
         later: &[],
     }
@@ -175,7 +176,8 @@ fn what_is_unknown_or_alone_in_its_datagram_does_not_end_a_link() {
         fabric.bytes(CALLED, link, Channel::Datagram, datagram);
     }
     let (own, to) = (host_of(CALLED), host_of(CALLED));
-    let forged = MessageFrame { to, hops: 0, is_bulk: false, from: own, incarnation: 1, kind: KIND_ECHO, body: b"" };
+    let (kind, label) = (KIND_ECHO, DomainLabel::ANY);
+    let forged = MessageFrame { to, hops: 0, is_bulk: false, from: own, incarnation: 1, kind, label, body: b"" };
     fabric.bytes(CALLED, link, Channel::Control, &encoded(Frame::MessageFrame(forged)));
     assert_eq!(why(&fabric, link), None);
     let stats = stats(&fabric);

@@ -29,6 +29,7 @@ pub fn state(number: u64, incarnation: u64, sequence: u64, neighbours: Vec<Neigh
         addresses: vec!["a:1".into()],
         neighbours,
         previous: Vec::new(),
+        domains: Default::default(),
         protocol: whimbrel_wire::Protocol::OWN,
         later: Box::default(),
     }

@@ -100,6 +100,7 @@ fn broker(info: TopologyInfo) -> Broker {
         host: info.host.to_string(),
         incarnation: info.incarnation,
         addresses: info.addresses.into_iter().map(String::from).collect(),
+        domains: info.domains.names().map(String::from).collect(),
         own: false,
         reachable: !info.path.is_empty(),
         path: info.path.into_iter().map(String::from).collect(),

@@ -193,6 +193,7 @@ pub(super) const ROUTES: &[Route] = &[
                 true,
                 "1 or 2: over how many paths each event goes to another broker; more than one with a deadline",
             ),
+            ("domains", false, "such as `eu,us`: only brokers that are in one of them carry the events"),
         ],
         gives: json::<TopicChanged>(),
         handler: || post(topics::make),

@@ -130,6 +130,7 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
         transport,
         paths,
         availability,
+        domains,
     } = profile;
     let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
     TopicProfile {
@@ -148,6 +149,7 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
         transport: word_of(&TRANSPORTS, *transport).to_owned(),
         paths: word_of(&PATHS, *paths).to_owned(),
         availability_ppm: availability.map(Availability::ppm),
+        domains: domains.names().map(String::from).collect(),
         deliveries: None,
     }
 }
@@ -158,14 +160,14 @@ mod tests {
     use std::time::Duration;
 
     use whimbrel_core::{Persistence, TopicPaths, TopicTransport};
-    use whimbrel_event::Reliability;
+    use whimbrel_event::{Domains, Reliability};
 
     use super::*;
 
     #[test]
     fn a_profile_is_read_from_a_request_as_from_the_configuration() {
         let query = "rank=3&deadline=50%20ms&persistence=volatile&rate=100%2Fs&importance=9&reliability=reliable&expiry=10s&period=5s\
-             &transport=datagram&paths=targeted";
+             &transport=datagram&paths=targeted&domains=us%2Ceu";
         let made = read("alarm/#", Some(query)).expect("it is valid");
         let rate = NonZeroU32::new(100).map(TopicRate::Events);
         let profile = Profile {
@@ -180,11 +182,13 @@ mod tests {
             transport: TopicTransport::Datagram,
             paths: TopicPaths::Targeted,
             availability: None,
+            domains: Domains::of(["eu", "us"]).expect("two names"),
         };
         assert_eq!(made, RankedProfile { rank: 3, profile });
         let shown = answer(Some(3), &made.profile);
         assert_eq!((shown.rate.as_deref(), shown.deadline_ms), (Some("100/s"), Some(50)));
         assert_eq!((shown.period_ms, &*shown.transport, &*shown.paths), (Some(5_000), "datagram", "targeted"));
+        assert_eq!(shown.domains, ["eu", "us"]);
         let made = read("a", Some("deadline=50ms&availability=0.9999")).expect("it is valid");
         assert_eq!(made.profile.availability.map(Availability::ppm), Some(999_900));
         assert_eq!(answer(None, &made.profile).availability_ppm, Some(999_900));
@@ -203,6 +207,7 @@ mod tests {
         assert!(refused("a", "deadline=1s&paths=2&availability=0.9").contains("`paths` and `availability`"));
         assert!(refused("a", "availability=0.9").contains("no `deadline`"));
         assert!(refused("a", "paths=2").contains("no `deadline`"));
+        assert!(refused("a", "domains=e%20u").contains("no list of domains"));
         assert!(refused("a", "rate=fast").contains("\"100/s\""));
         assert!(refused("a", "rate=0/s").contains("is no rate"));
         assert!(refused("a", "urgency=9").contains("it has rank, persistence"));

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use whimbrel_core::{Pace, Routing};
+use whimbrel_event::Domains;
 
 use super::Listener;
 use super::peer::PeerTerms;
@@ -32,6 +33,8 @@ pub struct Asked {
     pub routing: Routing,
     /// How fast links are measured, told of and followed.
     pub pace: Pace,
+    /// The domains that the broker is in.
+    pub domains: Domains,
     /// How packets of links are marked.
     pub dscp: Dscp,
     /// The terms of the links to some brokers.
@@ -70,6 +73,7 @@ pub(super) fn load(listen: &[(Listener, SocketAddr)], settings: &mut Settings, w
         interest_max: settings.number("overlay.interest_max") as usize,
         routing: routing(&settings.text("overlay.routing")),
         pace: pace(&settings.text("overlay.preset")),
+        domains: settings.domains("overlay.domains"),
         dscp: dscp.unwrap_or_default(),
         terms: std::mem::take(&mut settings.peer_terms),
         compresses: settings.text("overlay.compression") == "auto",

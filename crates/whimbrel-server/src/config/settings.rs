@@ -10,6 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use miette::NamedSource;
 use toml::de::{DeTable, DeValue};
+use whimbrel_event::Domains;
 
 use super::Fixed;
 use super::fence::{Entry, Watched};
@@ -233,6 +234,11 @@ impl Settings {
     /// A list of texts.
     pub fn texts(&self, path: &str) -> Vec<String> {
         if let Value::Texts(texts) = self.value(path) { texts } else { Vec::new() }
+    }
+
+    /// A list of domains.
+    pub fn domains(&self, path: &str) -> Domains {
+        if let Value::Domains(domains) = self.value(path) { domains } else { Domains::default() }
     }
 
     /// A list of networks.

@@ -38,7 +38,7 @@ pub(crate) const PATHS: [(&str, TopicPaths); 3] =
     [("1", TopicPaths::One), ("2", TopicPaths::Two), ("targeted", TopicPaths::Targeted)];
 
 /// The keys of a profile beside its filter, with their values.
-pub(crate) const KEYS: [(&str, Kind); 10] = [
+pub(crate) const KEYS: [(&str, Kind); 11] = [
     ("persistence", Kind::Choice(&[PERSISTENCES[0].0, PERSISTENCES[1].0, PERSISTENCES[2].0])),
     ("reliability", Kind::Choice(&[RELIABILITIES[0].0, RELIABILITIES[1].0])),
     ("deadline", Kind::Duration(1, DEADLINE_MAX.as_millis() as u64)),
@@ -49,15 +49,14 @@ pub(crate) const KEYS: [(&str, Kind); 10] = [
     ("transport", Kind::Choice(&[TRANSPORTS[0].0, TRANSPORTS[1].0])),
     ("paths", Kind::Choice(&[PATHS[0].0, PATHS[1].0, PATHS[2].0])),
     ("availability", Kind::Ratio(*Availability::RANGE_PPM.start(), *Availability::RANGE_PPM.end())),
+    ("domains", Kind::Domains),
 ];
 
 const TOPIC: &str = "write [[topic]] with `filter`, a topic filter, and some of `persistence` (\"auto\", \"persistent\" or \
                      \"volatile\"), `reliability` (\"reliable\" or \"best-effort\"), `deadline` (\"50 ms\"), `period` (\"5 s\"), \
                      `rate` (\"100/s\" or \"64 KiB/s\"), `importance` (1 to 10), `expiry` (\"10 s\"), `transport` \
-                     (\"stream\" or \"datagram\"), and `paths` (1, 2 or \"targeted\") or `availability` (0.9999)";
-
-/// Keys reserved for later versions.
-const LATER: [&str; 1] = ["domains"];
+                     (\"stream\" or \"datagram\"), `paths` (1, 2 or \"targeted\") or `availability` (0.9999), and `domains` \
+                     ([\"eu\"])";
 
 /// The tables of `whimbrel.toml`; the first that matches a topic counts.
 #[derive(Debug, Default)]
@@ -105,10 +104,6 @@ fn read_topic(source: &Source<'_>, entry: &Spanned<DeValue<'_>>) -> Result<Profi
             if let Some(read) = faults.take(source.read(name, *kind, value)) {
                 set(&mut profile, name, &read);
             }
-        } else if LATER.contains(&name) {
-            let problem = Problem::new(format!("`{name}` of [[topic]] is not available in this version"));
-            let problem = problem.at(Some(&source.place(key.span())), "not available yet");
-            faults.add(problem.help("remove it; the name is reserved for a later version"));
         } else {
             faults.add(source.unknown(key));
         }
@@ -134,6 +129,7 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
         ("availability", Value::Real(share)) => {
             profile.availability = Availability::of_ppm((share * 1e6).round() as u32)
         }
+        ("domains", Value::Domains(domains)) => profile.domains = domains.clone(),
         ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
         ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
         ("expiry", Value::Duration(expiry)) => profile.expiry = Some(whole_millis(*expiry)),

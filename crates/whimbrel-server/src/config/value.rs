@@ -9,6 +9,7 @@ use bytesize::ByteSize;
 use ipnet::IpNet;
 use toml::de::DeValue;
 use whimbrel_core::TopicRate;
+use whimbrel_event::{DOMAIN_BYTES_MAX, DOMAINS_MAX, Domains};
 
 /// Peers at most.
 pub const PEERS_MAX: usize = 64;
@@ -49,6 +50,8 @@ pub enum Kind {
     Peers,
     /// `NUMBER/s`, events per second, or `SIZE/s`, bytes per second.
     Rate,
+    /// A list of domains, at most [`DOMAINS_MAX`]; as text, with commas between them.
+    Domains,
     /// A list of texts, at most [`TEXTS_MAX`].
     Texts,
     /// A list of some of these words; as text, with commas between them.
@@ -79,6 +82,8 @@ pub enum Value {
     Rate(TopicRate),
     /// Of [`Kind::Peers`].
     Peers(Vec<String>),
+    /// Of [`Kind::Domains`].
+    Domains(Domains),
     /// Of [`Kind::Texts`] and [`Kind::Words`].
     Texts(Vec<String>),
     /// Of [`Kind::Networks`].
@@ -119,6 +124,10 @@ impl Kind {
             Kind::Endpoint => "an address such as \"http://127.0.0.1:4318\"".into(),
             Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
             Kind::Rate => "events or bytes per second, such as \"100/s\" or \"64 KiB/s\"".into(),
+            Kind::Domains => format!(
+                "a list of at most {DOMAINS_MAX} names such as \"eu\", each of at most {DOMAIN_BYTES_MAX} letters, digits, \
+                 `.`, `_` and `-`"
+            ),
             Kind::Texts => "a list of texts".into(),
             Kind::Words(_) => format!("a list of some of {}", self.values()),
             Kind::Networks => {
@@ -144,6 +153,7 @@ impl Kind {
             Kind::Endpoint => "`http://HOST:PORT`".into(),
             Kind::Peers => "list of `HOST:PORT`".into(),
             Kind::Rate => "`NUMBER/s` or `SIZE/s`".into(),
+            Kind::Domains => "list of names".into(),
             Kind::Texts => "list of texts".into(),
             Kind::Networks => "list of `ADDR/BITS`".into(),
             Kind::Later => String::new(),
@@ -181,6 +191,7 @@ impl Kind {
             Kind::Endpoint => self.read_endpoint(text),
             Kind::Peers => read_peers(text.split(',').map(str::trim)),
             Kind::Rate => read_rate(text).map_or_else(|| self.mismatch("is no rate"), |rate| Ok(Value::Rate(rate))),
+            Kind::Domains => self.read_domains(text.split(',').map(str::trim)),
             Kind::Texts => Ok(Value::Texts(vec![text.to_owned()])),
             Kind::Words(_) | Kind::Networks => self.read_list(text.split(',').map(str::trim)),
             Kind::Later if matches!(text, "off" | "false") => Ok(Value::Nothing),
@@ -200,7 +211,14 @@ impl Kind {
                     |texts| read_peers(texts.into_iter()),
                 )
             }
-            (Kind::Words(_) | Kind::Networks, DeValue::String(text)) => self.read_text(text),
+            (Kind::Words(_) | Kind::Networks | Kind::Domains, DeValue::String(text)) => self.read_text(text),
+            (Kind::Domains, DeValue::Array(items)) => {
+                let texts: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
+                texts.map_or_else(
+                    || self.mismatch("has an entry that is no text"),
+                    |texts| self.read_domains(texts.into_iter()),
+                )
+            }
             (Kind::Words(_) | Kind::Networks, DeValue::Array(items)) => {
                 let texts: Option<Vec<&str>> = items.iter().map(|item| item.get_ref().as_str()).collect();
                 texts.map_or_else(
@@ -254,6 +272,10 @@ impl Kind {
             }
         }
         Ok(if matches!(self, Kind::Networks) { Value::Networks(networks) } else { Value::Texts(words) })
+    }
+
+    fn read_domains<'a>(self, names: impl Iterator<Item = &'a str>) -> Result<Value, Refusal> {
+        Domains::of(names).map_or_else(|| self.mismatch("is no list of domains"), |domains| Ok(Value::Domains(domains)))
     }
 
     fn read_number(self, number: u64) -> Result<Value, Refusal> {
@@ -412,6 +434,16 @@ mod tests {
         let words = |text: &str| Kind::Words(&["mqtt", "tls"]).read_text(text);
         assert_eq!(words("tls,mqtt"), Ok(Value::Texts(vec!["tls".into(), "mqtt".into()])));
         assert_eq!(words("tls,overlay").expect_err("it is none").what, "has \"overlay\", which is not known");
+    }
+
+    #[test]
+    fn domains_are_few_names() {
+        let domains = |text: &str| Kind::Domains.read_text(text);
+        let value = |names: &[&str]| Domains::of(names.iter().copied()).map(Value::Domains);
+        assert_eq!(domains("us, eu").ok(), value(&["eu", "us"]));
+        for wrong in ["", "e u", "eu,", "a;b", &"a".repeat(33), "1,2,3,4,5,6,7,8,9"] {
+            assert!(domains(wrong).is_err(), "{wrong:?} was taken");
+        }
     }
 
     #[test]

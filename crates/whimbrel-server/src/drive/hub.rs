@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use whimbrel_core::store::BatchNo;
 use whimbrel_core::{Channel, Profile};
-use whimbrel_event::Time;
+use whimbrel_event::{Domains, Time};
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 use whimbrel_selector::Fences;
 
@@ -214,6 +214,11 @@ impl Hub {
         let mut seen = None;
         self.run(|machine, now| seen = Some(look(&machine.broker, machine.store.as_deref(), now)));
         seen.expect("it has looked")
+    }
+
+    /// Sets the domains of a broker that has no links to others.
+    pub fn set_domains(&self, domains: Domains) {
+        self.run(|machine, _| machine.broker.set_domains(domains));
     }
 
     /// Sets the profiles of topics that the configuration has, between two events.

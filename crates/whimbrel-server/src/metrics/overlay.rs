@@ -7,7 +7,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use whimbrel_core::HangUp;
-use whimbrel_core::overlay::{FrameClass, LinkInfo, Occupancy, OverlayStats, RerouteCause, RoamGauges};
+use whimbrel_core::overlay::{DomainPlace, FrameClass, LinkInfo, Occupancy, OverlayStats, RerouteCause, RoamGauges};
 
 use super::{put, put_family};
 
@@ -256,6 +256,9 @@ pub fn encode(encoder: &mut DescriptorEncoder, stats: &OverlayStats, links: &[Li
     let causes = RerouteCause::ALL.map(RerouteCause::name).into_iter().zip(stats.net.reroutes);
     let help = "Ways of events with a deadline that were changed here, by what is wrong with the link that was on them";
     put_family(encoder, "whimbrel_overlay_reroutes", help, "cause", causes)?;
+    let places = DomainPlace::ALL.iter().map(|place| place.name()).zip(stats.net.domain_refusals);
+    let help = "Content that was not handed on or taken, as its domains do not allow it, by place";
+    put_family(encoder, "whimbrel_domain_refused", help, "place", places)?;
     for (name, help, read) in LINK_COUNTERS {
         put_family(encoder, name, help, "peer", links.iter().map(|link| (&*link.name, read(link))))?;
     }
@@ -319,9 +322,9 @@ mod tests {
     fn every_number_has_its_metric() {
         let printed = format!("{:?}", OverlayStats::default());
         let names = printed.split(['{', ',']).filter(|part| part.contains(':')).count();
-        // The reasons of hang-ups and causes of reroutes are labels, and `net` has those of the
-        // network layer.
-        assert_eq!(names, COUNTERS.len() + 3, "{printed}");
+        // The reasons of hang-ups, causes of reroutes and places of domains are labels, and `net`
+        // has those of the network layer.
+        assert_eq!(names, COUNTERS.len() + 4, "{printed}");
         let mut metrics: Vec<_> = COUNTERS.iter().map(|(name, ..)| name).collect();
         metrics.sort_unstable();
         metrics.dedup();

@@ -41,6 +41,7 @@ pub(super) fn open_overlay(
     let open = config.listen.iter().find(|(listener, _)| *listener == Listener::Overlay).map(|(_, address)| *address);
     let asked = &config.overlay;
     if open.is_none() && asked.peers.is_empty() {
+        hub.set_domains(asked.domains.clone());
         return Ok((links, None));
     }
     let credentials = match &config.certificate {
@@ -66,6 +67,7 @@ pub(super) fn open_overlay(
         expects_peers: !asked.peers.is_empty(),
         links_wanted: asked.links_wanted,
         surcharges: asked.terms.iter().filter_map(surcharge).collect(),
+        domains: asked.domains.clone(),
         routing: asked.routing,
         pace: asked.pace,
         // Simulated worlds still find duplicate and lost events where sessions move: see decision

@@ -203,6 +203,7 @@ impl Fabric {
             expects_peers,
             links_wanted: 0,
             surcharges: Default::default(),
+            domains: Default::default(),
             routing: whimbrel_core::Routing::default(),
             pace: whimbrel_core::Pace::DEFAULT,
             moves_sessions,

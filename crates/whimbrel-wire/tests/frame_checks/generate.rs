@@ -1,8 +1,8 @@
 //! Frames, trees and events from arbitrary bytes.
 
 use whimbrel_event::{
-    AcceptedEvent, Attributes, EventId, EventRef, Headers, HostId, PREDECESSORS_MAX, Predecessors, PubendId, Publisher,
-    Qos, Reliability, Tick, Time,
+    AcceptedEvent, Attributes, DomainLabel, Domains, EventId, EventRef, Headers, HostId, LABEL_LISTS_MAX,
+    PREDECESSORS_MAX, Predecessors, PubendId, Publisher, Qos, Reliability, Tick, Time,
 };
 use whimbrel_wire::*;
 
@@ -85,6 +85,12 @@ impl<'a> Choices<'a> {
         self.one_of(&["a", "north-1.example_7", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"])
     }
 
+    /// With at most that many lists.
+    fn label(&mut self, lists: usize) -> DomainLabel<'static> {
+        let known = if lists > 1 { &["", "eu", "de,eu,us", "eu;us", "a,b;a,c;d"][..] } else { &["", "eu", "de,eu,us"] };
+        DomainLabel::read(self.one_of(known), lists).expect("a label")
+    }
+
     fn version(&mut self) -> &'static str {
         self.one_of(&[
             "",
@@ -141,6 +147,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
             maybe_repeat: c.flag(),
             // It stands in the frame.
             retain: false,
+            domains: c.label(1),
         },
         qos: c.one_of(&[Qos::AtMostOnce, Qos::AtLeastOnce, Qos::ExactlyOnce]),
         reliability: c.one_of(&[Reliability::BestEffort, Reliability::Reliable]),
@@ -179,15 +186,10 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
         }
         15 => {
             let (to, hops, is_bulk, from) = (c.host(), c.byte(), c.flag(), c.host());
-            Frame::MessageFrame(MessageFrame {
-                to,
-                hops,
-                is_bulk,
-                from,
-                incarnation: c.u64(),
-                kind: c.byte(),
-                body: bytes,
-            })
+            let label = c.label(LABEL_LISTS_MAX);
+            let message =
+                MessageFrame { to, hops, is_bulk, from, incarnation: c.u64(), kind: c.byte(), label, body: bytes };
+            message.framed()
         }
         16 => Frame::MapEntries(of_map(c, |c| Registry { entries: c.list(registry_entry) })),
         17 => Frame::MapDigest(of_map(c, |c| RegistryDigest { ranges: c.list(|c| (u16::from(c.byte()), c.u64())) })),
@@ -206,7 +208,7 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             let stamped = StampedEvent { stamp, frame: event_frame(c, &mut trees, &mut events) };
             Frame::CopiedEvent(CopiedEvent { last_us, stamped })
         }
-        _ => Frame::Unknown(26 + c.byte() % 102),
+        _ => Frame::Unknown(27 + c.byte() % 101),
     };
     check(&frame)
 }
@@ -247,9 +249,11 @@ fn former_host(c: &mut Choices<'_>) -> PreviousIdentity {
 }
 
 fn link_state<'a>(c: &mut Choices<'a>) -> LinkStateFrame<'a> {
-    let told = c.maybe(|c| (Protocol { minor: c.byte().max(2), features: c.u64() }, c.bytes()));
+    let told = c.maybe(|c| (Protocol { minor: c.byte().max(2), features: c.u64() & !Protocol::DOMAINS }, c.bytes()));
     let (protocol, later) = told.unwrap_or((Protocol::UNTOLD, &[]));
     let has_surcharges = protocol.minor >= 3;
+    let domains =
+        if has_surcharges { Domains::read(c.label(1).as_str()).expect("one list") } else { Domains::default() };
     LinkStateFrame {
         host: c.host(),
         incarnation: c.u64(),
@@ -268,6 +272,7 @@ fn link_state<'a>(c: &mut Choices<'a>) -> LinkStateFrame<'a> {
             surcharge_us: if has_surcharges { c.u32() } else { 0 },
         }),
         previous: c.list(former_host),
+        domains,
         protocol,
         later: &later[..later.len().min(LATER_BYTES_MAX)],
     }

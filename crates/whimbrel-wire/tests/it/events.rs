@@ -85,7 +85,11 @@ fn what_is_no_event_is_refused_with_its_reason() {
         (b"\x03\x05\x01t", Invalid::Range("a quality of service")),
         (b"\0\0\x01t", Invalid::Range("an importance")),
         (b"\0\x0b\x01t", Invalid::Range("an importance")),
-        (b"\0\x25\x01t", Invalid::Form("flags of an event")),
+        (b"\0\x45\x01t", Invalid::Form("flags of an event")),
+        (b"\0\x25\0\x01t", Invalid::Text("a label")),
+        (b"\0\x25\x01?\x01t", Invalid::Text("a label")),
+        (b"\0\x25\x05us,eu\x01t", Invalid::Text("a label")),
+        (b"\0\x25\x05eu;us\x01t", Invalid::Text("a label")),
         // The parts that a flag announces, but which say nothing.
         (b"\x80\x05\0\x01t", Invalid::Form("when an event was accepted")),
         (b"\x40\x05\0\0\0\0\0\0\0\0\x01t", Invalid::Form("a publisher")),

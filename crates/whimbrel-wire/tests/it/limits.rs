@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::frame_checks::{cut, encoded};
-use whimbrel_event::{HostId, PubendId, Tick};
+use whimbrel_event::{DomainLabel, Domains, HostId, PubendId, Tick};
 use whimbrel_wire::*;
 
 const HOST: u64 = 0x1230;
@@ -53,6 +53,7 @@ fn link_state() -> LinkStateFrame<'static> {
         addresses: Vec::new(),
         neighbours: Vec::new(),
         previous: Vec::new(),
+        domains: Domains::default(),
         protocol: Protocol::UNTOLD,
         later: &[],
     }
@@ -258,6 +259,39 @@ fn link_states_have_their_bounds() {
 }
 
 #[test]
+fn a_broker_names_its_domains_behind_its_surcharges() {
+    let domains = Domains::of(["us", "eu"]).unwrap();
+    let state = LinkStateFrame { domains, protocol: Protocol { minor: 3, features: 1 }, ..link_state() };
+    let untold = accepted(&Frame::LinkState(link_state()));
+    let bytes = accepted(&Frame::LinkState(state.clone()));
+    let told = [&[3, 1 | 2, 0, 5][..], b"eu,us"].concat();
+    assert_eq!(bytes[untold.len()..], told, "there is a list of surcharges, if an empty one");
+    accepted(&Frame::LinkState(LinkStateFrame { later: b"more", ..state.clone() }));
+    for wrong in [&b"us,eu"[..], b"eu,eu", b"eu;us", b"eu, s", b""] {
+        let mut bytes = bytes[..untold.len() + 3].to_vec();
+        bytes.push(wrong.len() as u8);
+        bytes.extend_from_slice(wrong);
+        assert_eq!(Frame::decode(&bytes), Err(Invalid::Text("domains")));
+    }
+    refused(&Frame::LinkState(LinkStateFrame { protocol: Protocol::UNTOLD, ..state }));
+}
+
+#[test]
+fn a_labelled_message_names_who_may_carry_it() {
+    let (to, label) = (host(), DomainLabel::read("eu,us;us", 2).unwrap());
+    let message = MessageFrame { to, hops: 0, is_bulk: true, from: to, incarnation: 1, kind: 9, label, body: b"x" };
+    let bytes = accepted(&message.framed());
+    assert!(matches!(Frame::decode(&bytes), Ok(Frame::LabelledMessage(LabelledMessage(read))) if read == message));
+    let plain = accepted(&MessageFrame { label: DomainLabel::ANY, ..message }.framed());
+    assert_eq!((bytes[0], plain[0], bytes.len() - plain.len()), (26, 18, 1 + 8));
+    for wrong in [0, 6] {
+        let mut bytes = bytes.clone();
+        bytes[1] = wrong;
+        assert_eq!(Frame::decode(&bytes).map(|_| ()), Err(Invalid::Text("a label")), "{wrong}");
+    }
+}
+
+#[test]
 fn a_link_state_tells_what_its_broker_speaks_and_keeps_what_a_later_one_adds() {
     let protocol = Protocol { minor: 2, features: 0x81 };
     let state = LinkStateFrame { protocol, ..link_state() };
@@ -340,8 +374,17 @@ fn each_list_and_text_of_others_has_its_bound() {
         PREVIOUS_IDENTITIES_MAX,
         "former hosts",
     );
-    let message =
-        MessageFrame { to: host(), hops: 0, is_bulk: false, from: host(), incarnation: 1, kind: 2, body: &[] };
+    let to = host();
+    let message = MessageFrame {
+        to,
+        hops: 0,
+        is_bulk: false,
+        from: to,
+        incarnation: 1,
+        kind: 2,
+        label: DomainLabel::ANY,
+        body: &[],
+    };
     too_many(&Frame::MessageFrame(message), 0, MESSAGE_BYTES_MAX, "a letter");
     let digest = Frame::Digest(Digest::default());
     too_many(&digest, 1, LIST_MAX, "link states");

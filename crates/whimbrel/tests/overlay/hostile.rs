@@ -267,6 +267,7 @@ async fn link_states_that_are_old_or_false_change_nothing_for_others() {
             addresses,
             neighbours,
             previous: Vec::new(),
+            domains: Default::default(),
             protocol: whimbrel_wire::Protocol::OWN,
             later: &[],
         })
@@ -313,6 +314,7 @@ async fn who_takes_nothing_is_given_up_and_memory_is_bounded() {
         addresses: Vec::new(),
         neighbours: vec![end],
         previous: Vec::new(),
+        domains: Default::default(),
         protocol: whimbrel_wire::Protocol::OWN,
         later: &[],
     };

@@ -58,14 +58,20 @@ impl SessionCopy {
 
     /// Both parts in one, with all streams named.
     pub(super) fn whole(&self) -> Vec<u8> {
+        self.whole_with(None)
+    }
+
+    /// As [`SessionCopy::whole`], with another first part if there is one.
+    pub(super) fn whole_with(&self, structure: Option<&[u8]>) -> Vec<u8> {
+        let structure = structure.unwrap_or(&self.structure);
         let named = self.among.as_deref().and_then(|streams| Moving::read_among(&self.moving, streams));
         match named {
             Some(named) => {
                 let mut moving = Vec::new();
                 named.put(&mut moving);
-                join(&self.structure, &moving)
+                join(structure, &moving)
             }
-            None => join(&self.structure, &self.moving),
+            None => join(structure, &self.moving),
         }
     }
 }

@@ -5,14 +5,14 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use whimbrel_event::{HostId, Time};
+use whimbrel_event::{DomainLabel, Event, HostId, Time};
 use whimbrel_wire::{BrokerMessage, Copies as Page, CopiesTaken, LIST_MAX, REPLICAS_MAX};
 
 use super::map::Map;
 use super::{Due, STILL, hash_of};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::overlay::Sender;
+use crate::overlay::{DomainPlace, Sender};
 use crate::store::{NAMED_MAX, put_bytes, put_varint};
 use crate::stream::StreamSet;
 
@@ -90,6 +90,9 @@ impl Copying {
         self.due = None;
     }
 }
+
+/// Whom a page of copies is for, and the label of what is in it.
+type PageKey = (HostId, Box<str>);
 
 /// A page in the making.
 #[derive(Debug, Default)]
@@ -233,10 +236,10 @@ impl Broker {
         self.check_open(now);
         let overlay = &mut self.overlay;
         overlay.roam.copying.due = None;
-        let mut making: BTreeMap<HostId, PageInMaking> = BTreeMap::new();
+        let mut making: BTreeMap<PageKey, PageInMaking> = BTreeMap::new();
         let gone = core::mem::take(&mut overlay.roam.copying.gone);
         for (replica, clients) in gone.into_iter().filter(|(replica, _)| overlay.roam.map.has(*replica)) {
-            let page = making.entry(replica).or_default();
+            let page = making.entry((replica, Box::default())).or_default();
             for client in clients {
                 put_bytes(&mut page.body, client.as_bytes());
                 page.body.push(GONE);
@@ -247,16 +250,16 @@ impl Broker {
         while left > 0 && self.has_page_left() {
             left -= 1;
             let Some(index) = self.overlay.roam.copying.changed.pop_front() else { break };
-            if let Some(replica) = self.put_copy(now, index, &mut making)
-                && let Some(page) = making.get_mut(&replica)
+            if let Some(key) = self.put_copy(now, index, &mut making)
+                && let Some(page) = making.get_mut(&key)
                 && (page.body.len() + page.principal_bytes >= PAGE_BYTES || page.count() >= PAGE_SESSIONS)
             {
                 let page = core::mem::take(page);
-                self.send_copies(now, replica, page, out);
+                self.send_copies(now, &key, page, out);
             }
         }
-        for (replica, page) in making.into_iter().filter(|(_, page)| !page.body.is_empty()) {
-            self.send_copies(now, replica, page, out);
+        for (key, page) in making.into_iter().filter(|(_, page)| !page.body.is_empty()) {
+            self.send_copies(now, &key, page, out);
         }
         let overlay = &mut self.overlay;
         let copying = &mut overlay.roam.copying;
@@ -288,8 +291,8 @@ impl Broker {
         self.overlay.roam.copying.open.len() < PAGES_MAX
     }
 
-    /// Adds a session that has changed to the page for its replica, which is returned.
-    fn put_copy(&mut self, now: Time, index: u32, making: &mut BTreeMap<HostId, PageInMaking>) -> Option<HostId> {
+    /// Adds a session that has changed to a page for its replica, which is returned.
+    fn put_copy(&mut self, now: Time, index: u32, making: &mut BTreeMap<PageKey, PageInMaking>) -> Option<PageKey> {
         let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
         if !is_there {
             return None;
@@ -311,8 +314,11 @@ impl Broker {
             (core::mem::take(&mut copying.structure), core::mem::take(&mut copying.moving));
         structure.clear();
         moving.clear();
+        let will = if is_whole { self.will_for(index, replica) } else { None };
+        let label = will.as_ref().map_or(DomainLabel::ANY, |will| will.packed().domains());
+        let label = if fault!(self, SessionCopyLeavesDomain) { DomainLabel::ANY } else { label };
         if is_whole {
-            self.export_structure(index, &mut structure);
+            self.export_structure(index, will.as_ref(), &mut structure);
         }
         let known = self.overlay.roam.copying.among.get(&replica).copied();
         let count = self.sessions.get(index).subscriptions.len();
@@ -323,7 +329,8 @@ impl Broker {
             Some(stream_set) => self.export_moving_among(now, index, &stream_set.streams, &mut moving),
             None => self.export_moving(now, index, &mut moving),
         }
-        let page = making.entry(replica).or_default();
+        let key: PageKey = (replica, label.as_str().into());
+        let page = making.entry(key.clone()).or_default();
         let overlay = &mut self.overlay;
         if structure.len() + moving.len() <= COPY_BYTES_MAX {
             put_bytes(&mut page.body, self.sessions.get(index).client_id.as_bytes());
@@ -354,10 +361,23 @@ impl Broker {
             overlay.stats.copies_too_large += 1;
         }
         (overlay.roam.copying.structure, overlay.roam.copying.moving) = (structure, moving);
-        Some(replica)
+        Some(key)
     }
 
-    fn send_copies(&mut self, now: Time, to: HostId, making: PageInMaking, out: &mut dyn Output) {
+    /// The event of a session's will as its replica may have it, if it may: it can reach the
+    /// replica over brokers that may carry it.
+    fn will_for(&mut self, index: u32, replica: HostId) -> Option<Event> {
+        let will = self.labelled_will(index)?;
+        let label = will.packed().domains();
+        if label.is_any() || fault!(self, SessionCopyLeavesDomain) || self.overlay.net.reaches(label, replica) {
+            return Some(will);
+        }
+        self.overlay.net.record_refusal(DomainPlace::SessionCopy);
+        None
+    }
+
+    fn send_copies(&mut self, now: Time, (to, label): &PageKey, making: PageInMaking, out: &mut dyn Output) {
+        let to = *to;
         let overlay = &mut self.overlay;
         let copying = &mut overlay.roam.copying;
         copying.pages += 1;
@@ -365,7 +385,7 @@ impl Broker {
         overlay.stats.copies_bytes += (making.body.len() + making.principal_bytes) as u64;
         let principals = making.principals.iter().map(|(copy, principal)| (*copy, &**principal)).collect();
         let told = BrokerMessage::Copies(Page { page, body: &making.body, principals });
-        let is_sent = self.send_to(now, to, (&told, true), out);
+        let is_sent = self.send_within(now, (to, DomainLabel::checked(label)), (&told, true), out);
         let overlay = &mut self.overlay;
         let PageInMaking { sessions, gone, has_whole, .. } = making;
         overlay.roam.copying.replicas.insert(to);

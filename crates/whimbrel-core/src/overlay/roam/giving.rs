@@ -7,16 +7,16 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use whimbrel_event::{HostId, Seeded, Time};
+use whimbrel_event::{Event, HostId, Seeded, Time};
 use whimbrel_wire::{AskPublished, BrokerMessage, Move, MoveAnswer, Moved};
 
 use super::searches::Successor;
 use super::{EndedSession, GivenSession, KnownClaim};
 use crate::api::{Kick, Link, Output};
 use crate::broker::Broker;
-use crate::overlay::Sender;
+use crate::overlay::{DomainPlace, Sender};
 use crate::session::{Claimant, Session, is_foreign};
-use crate::store::{BatchNo, Moving, SessionNo, Wait, join};
+use crate::store::{BatchNo, Moving, SessionNo, Wait, join, without_labelled_will};
 
 /// So long has a connection waited for which a session is asked, microseconds, that there is not.
 pub(super) const FOR_NOBODY: u64 = u64::MAX;
@@ -152,7 +152,9 @@ impl Broker {
                 out.copy_used(asked.client, now.since(copy.came));
             }
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
-            let (whole, principal) = (copy.whole(), copy.principal.clone());
+            let carried = without_labelled_will(&copy.structure);
+            let (whole, principal) = (copy.whole_with(carried.as_deref()), copy.principal.clone());
+            self.record_stays(carried.is_some());
             let told = (&whole[..], principal.as_deref().unwrap_or_default());
             return self.send_part(now, (from.host, asked.number), (told, epoch, asked.part), out);
         }
@@ -286,7 +288,12 @@ impl Broker {
             Some(body) if part > 0 => body.clone(),
             _ => {
                 let (mut structure, mut moving) = (Vec::new(), Vec::new());
-                self.export_structure(index, &mut structure);
+                // A client that has come to another broker has a will of that connection.
+                let will = self.labelled_will(index);
+                let is_free = |will: &&Event| will.packed().domains().is_any();
+                let carried = will.as_ref().filter(is_free);
+                self.record_stays(will.is_some() && carried.is_none());
+                self.export_structure(index, carried, &mut structure);
                 self.export_moving(now, index, &mut moving);
                 join(&structure, &moving).into()
             }
@@ -301,6 +308,13 @@ impl Broker {
         let principal = self.sessions.get(index).memory.principal.clone();
         let told = (&whole[..], principal.as_deref().unwrap_or_default());
         self.send_part(now, (to, number), (told, epoch, part), out);
+    }
+
+    /// Counts a will that does not move with its session, if it does not.
+    fn record_stays(&mut self, stays: bool) {
+        if stays {
+            self.overlay.net.record_refusal(DomainPlace::SessionMove);
+        }
     }
 
     fn send_part(

@@ -47,7 +47,7 @@ impl Broker {
     }
 
     /// The broker that is to be the home; `None` if that is not known yet.
-    fn choice(&self, now: Time, text: &str) -> Option<HostId> {
+    pub(crate) fn choice(&self, now: Time, text: &str) -> Option<HostId> {
         if !self.overlay.is_open() {
             return None;
         }

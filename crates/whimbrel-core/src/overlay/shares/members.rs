@@ -59,7 +59,9 @@ impl Broker {
             self.lose_branch(now, id, from.host, out);
             return;
         }
+        let domains = self.overlay.net.domains_of(from.host);
         let branch = self.groups.branch_mut(id, from.host).expect("it was admitted");
+        branch.domains = domains;
         (branch.number, branch.is_reliable) = (members.number, members.is_reliable);
         (branch.room, branch.heard, branch.told) = (members.room, now, None);
         self.groups.keep_until(id, None);

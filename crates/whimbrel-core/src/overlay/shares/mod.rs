@@ -12,11 +12,11 @@ mod members;
 
 use core::time::Duration;
 
-use whimbrel_event::{Event, HostId, Time};
+use whimbrel_event::{DomainLabel, Event, HostId, LABEL_BYTES_MAX, Time};
 use whimbrel_wire::{BrokerMessage, HANDED_MAX, Hand, HandNumbers, MESSAGE_BYTES_MAX, Members, compact};
 
-use super::Due;
 use super::rendezvous::Candidates;
+use super::{DomainPlace, Due};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::shared::{Counting, NumbersTold, Parted};
@@ -28,7 +28,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 const SMALL: usize = 4096;
 
 /// Most bytes of such a message beside the text of the shared subscription and the event.
-const BESIDE: usize = 64;
+const BESIDE: usize = 64 + LABEL_BYTES_MAX;
 
 /// The brokers among which homes are chosen.
 #[derive(Debug, Default)]
@@ -127,24 +127,20 @@ impl Broker {
                 self.tell_members(now, id, out);
             }
         }
-        for (id, serial, host, number) in core::mem::take(&mut self.groups.post.hands) {
-            let Some((text, event)) = self.groups.hand_now(now, (id, serial), host, number) else { continue };
-            match hand_body(now, (number, text), event) {
-                Some((kind, body)) => {
-                    self.send_to(now, host, (&BrokerMessage::Unknown(kind, &body), body.len() > SMALL), out);
-                }
-                None => {
-                    self.sessions.stats.dropped_too_large += 1;
-                    self.groups.settle_given(id, host, number, &mut self.sessions);
-                }
+        // A turn that refuses events hands them out again, never to a branch that refused them.
+        while !self.groups.post.hands.is_empty() {
+            for hand in core::mem::take(&mut self.groups.post.hands) {
+                self.hand_on(now, hand, out);
             }
         }
         self.sessions.stats.dropped_slow += core::mem::take(&mut self.groups.post.dropped);
         for (host, (id, serial), event) in core::mem::take(&mut self.groups.post.passing) {
             let text = Some(id).filter(|id| self.groups.has(*id, serial)).map(|id| self.groups.text(id));
             let body = text.and_then(|text| hand_body(now, (0, text), &event));
+            let label = event.packed().domains();
             let is_sent = body.is_some_and(|(kind, body)| {
-                self.send_to(now, host, (&BrokerMessage::Unknown(kind, &body), body.len() > SMALL), out)
+                let message = BrokerMessage::Unknown(kind, &body);
+                self.send_within(now, (host, label), (&message, body.len() > SMALL), out)
             });
             self.sessions.stats.dropped_slow += u64::from(!is_sent);
         }
@@ -157,6 +153,34 @@ impl Broker {
             }
         }
         self.share_soon(now);
+    }
+
+    /// Writes an event to a branch: group, its serial number, the branch, and the event's number.
+    fn hand_on(&mut self, now: Time, (id, serial, host, number): (u32, u64, HostId, u64), out: &mut dyn Output) {
+        let Some((text, event)) = self.groups.hand_now(now, (id, serial), host, number) else { return };
+        let body = hand_body(now, (number, text), event);
+        let domains = Box::<str>::from(event.packed().domains().as_str());
+        let label = DomainLabel::checked(&domains);
+        if !self.overlay.net.may_carry(label, host) {
+            // The branch is as if none of its members could be sent it.
+            self.overlay.net.record_refusal(DomainPlace::SharedMember);
+            let domains = self.overlay.net.domains_of(host);
+            if let Some(branch) = self.groups.branch_mut(id, host) {
+                branch.domains = domains;
+            }
+            self.groups.refuse_given(id, host, number, &mut self.sessions);
+            return self.groups.hand_out(id, now, &mut self.sessions, out);
+        }
+        match body {
+            Some((kind, body)) => {
+                let message = BrokerMessage::Unknown(kind, &body);
+                self.send_within(now, (host, label), (&message, body.len() > SMALL), out);
+            }
+            None => {
+                self.sessions.stats.dropped_too_large += 1;
+                self.groups.settle_given(id, host, number, &mut self.sessions);
+            }
+        }
     }
 
     /// Reports the outcome of events in as few messages as possible.

@@ -17,7 +17,7 @@ mod wires;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_event::{EventId, FNV_OFFSET, HostId, Reliability, Time};
+use whimbrel_event::{DomainLabel, EventId, FNV_OFFSET, HostId, Reliability, Time};
 use whimbrel_net::interest::others::KnownInterest;
 use whimbrel_net::rpc::MessageContent;
 use whimbrel_net::{Channel, HangUp, PeerInput, PeerLink};
@@ -368,7 +368,7 @@ impl Fabric {
 
     /// A node sends a message. Returns whether it could.
     pub fn message(&mut self, number: usize, to: usize, kind: u8, body: &[u8]) -> bool {
-        let content = MessageContent { kind, body, is_bulk: false };
+        let content = MessageContent { kind, body, is_bulk: false, label: DomainLabel::ANY };
         self.act(number, |node, now, side| node.net.send_to(now, host_of(to), content, side))
     }
 

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Deployment, EventId, HostId, PubendId, Reliability, Tick, Time};
+use whimbrel_event::{Deployment, Domains, EventId, HostId, PubendId, Reliability, Tick, Time};
 use whimbrel_net::interest::own::{AddedInterest, InterestChange};
 use whimbrel_net::route::TopicPaths;
 use whimbrel_net::rpc::MessageContent;
@@ -55,6 +55,8 @@ pub struct Setup {
     pub expects_peers: bool,
     /// See [`Config::links_wanted`].
     pub links_wanted: usize,
+    /// See [`Config::domains`].
+    pub domains: Domains,
     /// See [`Config::surcharges`].
     pub surcharges: BTreeMap<Box<str>, u32>,
     /// See [`Config::young_for`].
@@ -82,6 +84,7 @@ impl Setup {
             deployment,
             expects_peers: true,
             links_wanted: 0,
+            domains: Domains::default(),
             surcharges: BTreeMap::new(),
             young_for,
             routing: Routing::default(),
@@ -189,6 +192,7 @@ impl Node {
             expects_peers: setup.expects_peers,
             links_wanted: setup.links_wanted,
             surcharges: setup.surcharges.clone(),
+            domains: setup.domains.clone(),
             young_for: setup.young_for,
             routing: setup.routing,
             pace: setup.pace,
@@ -340,7 +344,8 @@ impl Node {
     fn take_message(&mut self, now: Time, message: &MessageFrame<'_>, side: &mut Side) {
         self.told.messages.push(received(message));
         if message.kind == KIND_ASK {
-            let content = MessageContent { kind: KIND_ECHO, body: message.body, is_bulk: message.is_bulk };
+            let content =
+                MessageContent { kind: KIND_ECHO, body: message.body, is_bulk: message.is_bulk, label: message.label };
             self.net.send_to(now, message.from, content, side);
         }
     }

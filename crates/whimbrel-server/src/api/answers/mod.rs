@@ -266,6 +266,9 @@ pub struct Broker {
     /// Where it says that other brokers reach it, best first.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// The domains that it is in.
+    #[serde(default)]
+    pub domains: Vec<String>,
     /// It is the one that answers.
     pub own: bool,
     /// There is a way to it.

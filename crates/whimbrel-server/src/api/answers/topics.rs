@@ -36,6 +36,9 @@ pub struct TopicProfile {
     /// `paths` counts.
     #[serde(default)]
     pub availability_ppm: Option<u32>,
+    /// The domains that may carry the events; empty: any broker may.
+    #[serde(default)]
+    pub domains: Vec<String>,
     /// Whether deliveries at this broker were in time, since the profile is in effect here; missing
     /// without a deadline, and where a profile was just made or removed.
     #[serde(default)]

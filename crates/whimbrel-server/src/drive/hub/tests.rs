@@ -161,6 +161,7 @@ fn with_others(name: &str) -> whimbrel_core::OverlayConfig {
         expects_peers: true,
         links_wanted: 0,
         surcharges: Default::default(),
+        domains: Default::default(),
         routing: whimbrel_core::Routing::default(),
         pace: whimbrel_core::Pace::DEFAULT,
         moves_sessions: true,
