@@ -22,7 +22,7 @@ pub struct AreaTopic {
 
 /// A subscriber of one topic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Flow {
+pub struct AreaFlow {
     /// The index of the topic.
     pub topic: usize,
     /// The subscriber's broker.
@@ -37,7 +37,7 @@ pub struct Area {
     /// The topics.
     pub topics: Vec<AreaTopic>,
     /// The subscribers.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<AreaFlow>,
     /// The deadline of every event.
     pub deadline: Duration,
     /// The time between two events of a publisher.
@@ -51,14 +51,14 @@ impl Area {
         Area {
             brokers: BROKERS,
             topics: TOPICS.into_iter().zip(PUBLISHERS).map(topic).collect(),
-            flows: ALL_PAIRS.iter().map(|pair| Flow { topic: pair.topic, to: pair.to }).collect(),
+            flows: ALL_PAIRS.iter().map(|pair| AreaFlow { topic: pair.topic, to: pair.to }).collect(),
             deadline: DEADLINE,
             every: EVERY,
         }
     }
 
     /// The broker of the publisher of a flow.
-    pub fn from(&self, flow: Flow) -> usize {
+    pub fn from(&self, flow: AreaFlow) -> usize {
         self.topics[flow.topic].from
     }
 }
@@ -128,7 +128,7 @@ impl AreaMap {
         let area = Area {
             brokers: CITIES.len(),
             topics: CITY_FLOWS.into_iter().map(topic).collect(),
-            flows: flows.flat_map(|(topic, (_, all))| all.map(|to| Flow { topic, to })).collect(),
+            flows: flows.flat_map(|(topic, (_, all))| all.map(|to| AreaFlow { topic, to })).collect(),
             deadline: CITY_DEADLINE,
             every: EVERY,
         };
@@ -150,7 +150,7 @@ impl AreaMap {
             area.topics.push(AreaTopic { name: format!("t{topic}"), from: draw(random) });
             let [fewest, most] = load.destinations.map(|count| count.min(brokers - 1) as u64);
             for _ in 0..random.between(fewest, most) {
-                area.flows.push(Flow { topic, to: draw(random) });
+                area.flows.push(AreaFlow { topic, to: draw(random) });
             }
         }
         AreaMap { truth: linked(brokers, REGION_DEADLINE, delay), area }

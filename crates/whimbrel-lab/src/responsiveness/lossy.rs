@@ -9,8 +9,8 @@ use indicatif::ProgressBar;
 use whimbrel_core::TopicTransport;
 use whimbrel_event::Time;
 
+use super::lateness::LateCount;
 use super::overhead::{QUIC_BYTES, sent};
-use super::reach::Reach;
 use super::runs::play_all;
 use super::scene::{Contender, Preset, Technique};
 use super::stage::{AreaWorld, BEGIN, Play};
@@ -67,8 +67,11 @@ const PACKETS: f64 = 2.05;
 const BYTES: f64 = 3.0;
 
 /// The length of a run, and of a quick one.
-const LENGTH: Duration = Duration::from_secs(120);
+const LENGTH: Duration = Duration::from_secs(90);
 const QUICK_LENGTH: Duration = Duration::from_secs(10);
+
+/// Seeds, at most: with them a thousandth of a per cent of all events are ten.
+const SEEDS_MAX: u64 = 20;
 
 /// How long events may take after it.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -119,7 +122,7 @@ impl LossRun {
         let events = per_second(after.events - before.events);
         let all = per_second(packets.packets - packets_before.packets);
         LossOutcome {
-            in_time: 100.0 - Reach::of(&world, weight).late(),
+            in_time: 100.0 - LateCount::of(&world, weight).late(),
             event_packets: events,
             event_bytes: per_second(after.event_bytes - before.event_bytes) + QUIC_BYTES * events,
             packets: all,
@@ -147,7 +150,13 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let (datagram, stream) = (TopicTransport::Datagram, TopicTransport::Stream);
     let mut jobs = Vec::new();
     let mut add = |percent, version, transport| {
-        jobs.extend((1..=effort.seeds).map(|seed| LossRun { percent, version, transport, length, seed }));
+        jobs.extend((1..=effort.seeds.min(SEEDS_MAX)).map(|seed| LossRun {
+            percent,
+            version,
+            transport,
+            length,
+            seed,
+        }));
     };
     add(0, Technique::Reactive, datagram);
     for LossGoal { percent, .. } in LOSSES {
@@ -213,6 +222,6 @@ mod tests {
         assert!(whole.packets > whole.event_packets && whole.bytes > whole.event_bytes, "{whole:?}");
         let [one, two] = [Technique::Reactive, Technique::Multipath].map(|version| run(20, version));
         assert!(one.in_time < two.in_time && two.in_time < 100.0, "{one:?} {two:?}");
-        assert!(two.event_packets > 1.8 * whole.event_packets, "{two:?}");
+        assert!(two.event_packets > 1.5 * whole.event_packets, "{two:?}");
     }
 }

@@ -10,13 +10,14 @@ mod area;
 mod audience;
 mod dead;
 mod judge;
+mod lateness;
 mod lossy;
 mod multihop;
 mod noise;
 mod overhead;
 mod overload;
 mod plots;
-mod reach;
+
 mod reaction;
 mod regions;
 mod runs;

@@ -10,7 +10,7 @@ use whimbrel_sim::random::Random;
 
 use super::area::{AreaMap, RegionLoad};
 use super::judge::{EventKey, HopLog};
-use super::reach::{Reach, covered};
+use super::lateness::{LateCount, covered};
 use super::runs::play_all;
 use super::scene::{Contender, Preset, SlotPlan, Technique};
 use super::spread::{FixedPaths, Spreader};
@@ -134,7 +134,7 @@ fn slots(map: &AreaMap, version: Technique, seed: u64) -> RegionOutcome {
     world.run_until(plan.end() + DRAIN);
     let spreader = Spreader { truth: &truth, brokers: area.brokers, seed };
     let mut floor = Floor::new(&truth, area.brokers);
-    let (mut fixed, mut best) = (Reach::default(), Reach::default());
+    let (mut fixed, mut best) = (LateCount::default(), LateCount::default());
     for flow in &area.flows {
         let (from, ways) = (area.from(*flow), spreader.on(&[FixedPaths::of(area, good, *flow).one]));
         for (number, at) in world.audience.sent[flow.topic].iter().enumerate() {
@@ -146,7 +146,7 @@ fn slots(map: &AreaMap, version: Technique, seed: u64) -> RegionOutcome {
             }
         }
     }
-    let late = Reach::of(&world, |at| plan.weight(at)).late();
+    let late = LateCount::of(&world, |at| plan.weight(at)).late();
     RegionOutcome::Slots { late, fixed: fixed.late(), floor: best.late() }
 }
 

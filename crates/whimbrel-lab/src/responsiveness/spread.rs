@@ -8,7 +8,7 @@ use std::time::Duration;
 use whimbrel_event::Time;
 use whimbrel_sim::random::Random;
 
-use super::area::{Area, Flow};
+use super::area::{Area, AreaFlow};
 use super::judge::EventKey;
 use super::truth::Truth;
 use crate::cores::START;
@@ -23,7 +23,7 @@ const STRIDES: [u64; 3] = [0x9E37_79B9_7F4A_7C15, 0xC2B2_AE3D_27D4_EB4F, 0x1656_
 
 /// One direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Way {
+struct LinkWay {
     from: usize,
     to: usize,
     /// The index of the link.
@@ -34,7 +34,7 @@ struct Way {
 
 /// Directions of links over which a broker passes an event on when it has it first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WaySet(BTreeSet<Way>);
+pub struct WaySet(BTreeSet<LinkWay>);
 
 /// What becomes of one event.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,9 +57,9 @@ pub struct Spreader<'a> {
 }
 
 impl Spreader<'_> {
-    fn ways(&self) -> impl Iterator<Item = Way> {
+    fn ways(&self) -> impl Iterator<Item = LinkWay> {
         let both = |(link, ends): (usize, [usize; 2])| {
-            [0, 1].map(|side| Way { from: ends[side], to: ends[1 - side], link, side })
+            [0, 1].map(|side| LinkWay { from: ends[side], to: ends[1 - side], link, side })
         };
         self.truth.links.iter().map(|link| link.ends).enumerate().flat_map(both)
     }
@@ -71,13 +71,13 @@ impl Spreader<'_> {
 
     /// The directions on some paths.
     pub fn on(&self, paths: &[Vec<usize>]) -> WaySet {
-        let is_on = |way: &Way| paths.iter().any(|path| path.windows(2).any(|hop| hop == [way.from, way.to]));
+        let is_on = |way: &LinkWay| paths.iter().any(|path| path.windows(2).any(|hop| hop == [way.from, way.to]));
         WaySet(self.ways().filter(is_on).collect())
     }
 
     /// Whether an event is lost that is sent in a direction. Each event is lost there or not,
     /// whichever version sends it, as long as the link loses the same share.
-    fn is_lost(&self, key: EventKey, way: Way, loss: f64) -> bool {
+    fn is_lost(&self, key: EventKey, way: LinkWay, loss: f64) -> bool {
         let number = key.number as u64;
         let parts = [key.topic as u64 + 1, number + 1, (2 * way.link + way.side) as u64 + 1];
         let mixed = parts
@@ -99,7 +99,7 @@ impl Spreader<'_> {
             if std::mem::replace(&mut is_done[node], true) {
                 continue;
             }
-            let first = Way { from: node, to: 0, link: 0, side: 0 };
+            let first = LinkWay { from: node, to: 0, link: 0, side: 0 };
             let ways = over.0.range(first..).take_while(|way| way.from == node);
             for way in ways.filter(|way| way.to != before || node == from) {
                 let truth = self.truth.links[way.link].courses[way.side].at(now);
@@ -130,7 +130,7 @@ impl FixedPaths {
     ///
     /// # Panics
     /// When nothing leads to the subscriber.
-    pub fn of(area: &Area, truth: &Truth, flow: Flow) -> FixedPaths {
+    pub fn of(area: &Area, truth: &Truth, flow: AreaFlow) -> FixedPaths {
         let mut links = TimedLinks::new(area.brokers);
         for link in &truth.links {
             links.add(link.ends, nanos(link.courses[0].at(START).delay + HOP_TIME));
@@ -237,7 +237,7 @@ mod tests {
             assert_eq!((two.len(), two.contains(&one)), (2, true), "{}: {two:?}", pair.name);
         }
         let spreader = Spreader { truth: &truth, brokers: NODES, seed: 3 };
-        let ways: Vec<Way> = spreader.ways().collect();
+        let ways: Vec<LinkWay> = spreader.ways().collect();
         assert_eq!(ways.len(), 2 * MESH.len());
         let lost = |number| {
             let key = EventKey { topic: 0, number };

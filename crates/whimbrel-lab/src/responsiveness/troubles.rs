@@ -30,7 +30,7 @@ const LATER: Duration = Duration::from_millis(100);
 
 /// A span of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Span {
+pub struct TroubleSpan {
     /// Its beginning.
     pub from: Time,
     /// Its end.
@@ -40,7 +40,7 @@ pub struct Span {
 /// A trouble of a link.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct ShortTrouble {
-    span: Span,
+    span: TroubleSpan,
     /// The share of packets that is lost.
     loss: f64,
     /// By how much longer the others take.
@@ -48,7 +48,7 @@ struct ShortTrouble {
 }
 
 /// The troubles within a span, one after the other. `good`: the mean time between two.
-fn drawn(span: Span, good: Duration, random: &mut Random) -> Vec<ShortTrouble> {
+fn drawn(span: TroubleSpan, good: Duration, random: &mut Random) -> Vec<ShortTrouble> {
     let mut troubles = Vec::new();
     let mut at = span.from + random.exponential(good);
     while at < span.until {
@@ -56,7 +56,7 @@ fn drawn(span: Span, good: Duration, random: &mut Random) -> Vec<ShortTrouble> {
         let [least, most] = LOSS_PERMILLE;
         let (is_late, lost) = (random.below(LATE_ONE_IN) == 0, random.between(least, most));
         let (loss, later) = if is_late { (0.0, LATER) } else { (lost as f64 / 1_000.0, Duration::ZERO) };
-        troubles.push(ShortTrouble { span: Span { from: at, until: until.min(span.until) }, loss, later });
+        troubles.push(ShortTrouble { span: TroubleSpan { from: at, until: until.min(span.until) }, loss, later });
         at = until + random.exponential(good);
     }
     troubles
@@ -82,7 +82,7 @@ fn course(good: WayTruth, from: Time, troubles: &[ShortTrouble]) -> WayCourse {
 
 /// The truth of links that have short troubles within a span, both directions of a link the same.
 /// It depends on the seed only.
-pub fn short_troubles(good: &Truth, brokers: usize, span: Span, seed: u64) -> Truth {
+pub fn short_troubles(good: &Truth, brokers: usize, span: TroubleSpan, seed: u64) -> Truth {
     let mut random = Random::new(seed);
     let of_brokers: Vec<_> = (0..brokers).map(|_| drawn(span, BROKER_GOOD, &mut random.fork())).collect();
     let link = |link: &LinkTruth| {
@@ -102,10 +102,11 @@ mod tests {
     use super::*;
     use crate::cores::START;
 
-    const DAY: Span = Span { from: START, until: Time::from_nanos(START.as_nanos() + 86_400_000_000_000) };
+    const DAY: TroubleSpan =
+        TroubleSpan { from: START, until: Time::from_nanos(START.as_nanos() + 86_400_000_000_000) };
 
     /// The share of a span in which troubles last, and their number.
-    fn share(troubles: &[ShortTrouble], span: Span) -> (f64, usize) {
+    fn share(troubles: &[ShortTrouble], span: TroubleSpan) -> (f64, usize) {
         let sum: Duration = troubles.iter().map(|one| one.span.until.since(one.span.from)).sum();
         (sum.as_secs_f64() / span.until.since(span.from).as_secs_f64(), troubles.len())
     }
@@ -155,7 +156,7 @@ mod tests {
     fn troubles_that_overlap_add_up() {
         let second = |number: u64| START + Duration::from_secs(number);
         let trouble = |from, until, loss, later| ShortTrouble {
-            span: Span { from: second(from), until: second(until) },
+            span: TroubleSpan { from: second(from), until: second(until) },
             loss,
             later: Duration::from_millis(later),
         };

@@ -7,14 +7,14 @@ use super::stage::AreaWorld;
 
 /// Counts of events at their subscribers, each by its weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Reach {
+pub struct LateCount {
     /// Events, once for each subscriber.
     pub sent: f64,
     /// Those of them that did not arrive within the deadline, lost ones included.
     pub late: f64,
 }
 
-impl Reach {
+impl LateCount {
     /// Counts an event at one subscriber by when it arrived.
     pub fn record(&mut self, area: &Area, weight: f64, sent: Time, arrival: Option<Time>) {
         self.sent += weight;
@@ -25,8 +25,8 @@ impl Reach {
 
     /// What has become of the events of a world, by a weight that depends on when they were
     /// published.
-    pub fn of(world: &AreaWorld, weight: impl Fn(Time) -> f64) -> Reach {
-        let mut reach = Reach::default();
+    pub fn of(world: &AreaWorld, weight: impl Fn(Time) -> f64) -> LateCount {
+        let mut reach = LateCount::default();
         for (index, flow) in world.area.flows.iter().enumerate() {
             for (number, sent) in world.audience.sent[flow.topic].iter().enumerate() {
                 let weight = weight(*sent);
