@@ -269,17 +269,59 @@ struct MapReport {
     chart: &'static str,
 }
 
+/// The outcomes of all seeds.
+struct ShortRuns(Vec<ShortOutcome>);
+
+impl ShortRuns {
+    /// By seed.
+    fn part(&self, of: fn(&ShortOutcome) -> &ByVersion, version: SpreadVersion) -> Vec<f64> {
+        self.0.iter().map(|run| of(run)[version.place()]).collect()
+    }
+
+    /// Events that were late or lost, per cent.
+    fn late(&self, version: SpreadVersion) -> Vec<f64> {
+        self.part(|run| &run.late, version)
+    }
+
+    /// The part of the gap between one fixed path and flooding that a version covers, per cent.
+    fn gap(&self, version: SpreadVersion) -> Option<f64> {
+        let late = |version| mean(&self.late(version));
+        covered(late(SpreadVersion::Fixed), late(SpreadVersion::Flood), late(version))
+    }
+
+    fn crossings(&self, version: SpreadVersion) -> f64 {
+        mean(&self.part(|run| &run.crossings, version))
+    }
+
+    /// Bytes of an event on all links; a frame of a computed version is as long as one of one path.
+    fn bytes(&self, version: SpreadVersion) -> f64 {
+        let played = |version| mean(&self.part(|run| &run.bytes, version));
+        let one = SpreadVersion::Played(Technique::Reactive);
+        match version {
+            SpreadVersion::Played(_) => played(version),
+            _ => self.crossings(version) * played(one) / self.crossings(one),
+        }
+    }
+
+    /// Bytes of DG, those of two paths being 1, by seed.
+    fn ratios(&self) -> Vec<f64> {
+        let [two, targeted] = [Technique::Multipath, Technique::Targeted]
+            .map(|technique| self.part(|run| &run.bytes, SpreadVersion::Played(technique)));
+        targeted.into_iter().zip(two).map(|(targeted, two)| targeted / two).collect()
+    }
+}
+
 impl MapReport {
     fn measure(&self, map: &AreaMap, effort: Effort, bar: &ProgressBar) -> Part {
         let length = if effort.quick { QUICK_LENGTH } else { LENGTH };
         let jobs: Vec<ShortRun<'_>> =
             (1..=effort.seeds.min(SEEDS_MAX)).map(|seed| ShortRun { map, length, seed }).collect();
-        let runs = play_all(&jobs, bar, ShortRun::play);
-        let part = |of: fn(&ShortOutcome) -> &ByVersion, version: SpreadVersion| -> Vec<f64> {
-            runs.iter().map(|run| of(run)[version.place()]).collect()
-        };
-        let late = |version| part(|run| &run.late, version);
-        let floor = mean(&runs.iter().map(|run| run.floor).collect::<Vec<_>>());
+        let runs = ShortRuns(play_all(&jobs, bar, ShortRun::play));
+        Part { rows: self.rows(&runs), notes: vec![self.note(&runs)], charts: vec![self.chart(&runs)] }
+    }
+
+    fn rows(&self, runs: &ShortRuns) -> Vec<Row> {
+        let floor = mean(&runs.0.iter().map(|run| run.floor).collect::<Vec<_>>());
         let mut ids = self.ids.iter();
         let mut head = |measure, unit, goal| {
             let id = ids.next().expect("there is a row for each");
@@ -292,62 +334,47 @@ impl MapReport {
         let mut rows = Vec::new();
         for version in SpreadVersion::ALL {
             let head = head("short troubles: events over the deadline", "%", Goal::SHOWN);
-            rows.push(named(head.mean(&late(version)).beside(floor), version));
+            rows.push(named(head.mean(&runs.late(version)).beside(floor), version));
         }
-        let [one_path, flood] = [SpreadVersion::Fixed, SpreadVersion::Flood].map(|version| mean(&late(version)));
-        let gap = |version| covered(one_path, flood, mean(&late(version)));
+        let targeted = SpreadVersion::Played(Technique::Targeted);
         for version in &SpreadVersion::ALL[1..SpreadVersion::ALL.len() - 1] {
-            let is_targeted = *version == SpreadVersion::Played(Technique::Targeted);
-            let goal = if is_targeted { Goal::at_least(GAP) } else { Goal::SHOWN };
+            let goal = if *version == targeted { Goal::at_least(GAP) } else { Goal::SHOWN };
             let head = head("short troubles: gap between DP and flooding that is covered", "%", goal);
-            let row = match gap(*version) {
+            let row = match runs.gap(*version) {
                 Some(gap) => head.mean(&[gap]).beside(100.0),
                 None => head.unmeasured("no path was bad in these runs"),
             };
             rows.push(named(row, *version));
         }
-        let [two, targeted] = [Technique::Multipath, Technique::Targeted].map(SpreadVersion::Played);
-        let pairs = part(|run| &run.bytes, targeted).into_iter().zip(part(|run| &run.bytes, two));
-        let ratios: Vec<f64> = pairs.map(|(targeted, two)| targeted / two).collect();
-        let head = head("short troubles: bytes of events on links, DG / BP+QoS+MP", "times", Goal::at_most(BYTES));
-        rows.push(named(head.mean(&ratios), targeted));
-        let crossings = |version| mean(&part(|run| &run.crossings, version));
-        let bytes = |version| mean(&part(|run| &run.bytes, version));
+        let measure = "short troubles: bytes of events on links, those of BP+QoS+MP being 1";
+        rows.push(named(head(measure, "times", Goal::at_most(BYTES)).mean(&runs.ratios()), targeted));
+        rows
+    }
+
+    fn note(&self, runs: &ShortRuns) -> String {
         let mut note =
-            format!("short troubles, {}: links crossed by an event, and bytes on them with QUIC:", self.name);
+            format!("short troubles, {}: links that an event crosses, and bytes on them with QUIC:", self.name);
         for version in SpreadVersion::ALL {
-            let _ = write!(note, " {} {}", version.name(), number(crossings(version)));
-            if let SpreadVersion::Played(_) = version {
-                let _ = write!(note, " ({} B)", number(bytes(version)));
-            }
-            note.push(';');
+            let (crossings, bytes) = (number(runs.crossings(version)), number(runs.bytes(version)));
+            let _ = write!(note, " {} {crossings} ({bytes} B);", version.name());
         }
-        let one = SpreadVersion::Played(Technique::Reactive);
-        // A frame of a computed version is as long as one of one path.
-        let frame = bytes(one) / crossings(one);
-        let cost = |version| match version {
-            SpreadVersion::Played(_) => bytes(version),
-            _ => crossings(version) * frame,
+        note.push_str(" DP, two fixed paths and flooding are computed over the same truth, without brokers");
+        note
+    }
+
+    fn chart(&self, runs: &ShortRuns) -> Chart {
+        let curve = |version: SpreadVersion| {
+            let cost = runs.bytes(version) / runs.bytes(SpreadVersion::Fixed);
+            let points = runs.gap(version).map(|gap| Point::new(cost, gap)).into_iter().collect();
+            Curve { name: version.name().to_owned(), colour: version.place(), style: Style::Marks, points }
         };
-        let point = |version: SpreadVersion| {
-            let covered = gap(version).unwrap_or(f64::NAN);
-            Point::new(cost(version) / cost(SpreadVersion::Fixed), covered)
-        };
-        let curve = |version: SpreadVersion| Curve {
-            name: version.name().to_owned(),
-            colour: version.place(),
-            style: Style::Marks,
-            points: vec![point(version)],
-        };
-        let chart = Chart {
+        Chart {
             file: self.chart.to_owned(),
             title: format!("Gap covered against bytes, short troubles, {}", self.name),
             x: Axis::linear("bytes of events, times those of DP"),
             y: Axis::linear("gap between DP and flooding that is covered, %"),
             curves: SpreadVersion::ALL.map(curve).to_vec(),
-        };
-        note.push_str(" DP, two fixed paths and flooding are computed over the same truth, without brokers");
-        Part { rows, notes: vec![note], charts: vec![chart] }
+        }
     }
 }
 
