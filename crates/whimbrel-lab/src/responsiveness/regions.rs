@@ -150,6 +150,84 @@ fn slots(map: &AreaMap, version: Technique, seed: u64) -> RegionOutcome {
     RegionOutcome::Slots { late, fixed: fixed.late(), floor: best.late() }
 }
 
+/// All runs.
+struct RegionRuns {
+    jobs: Vec<RegionRun>,
+    outcomes: Vec<RegionOutcome>,
+}
+
+/// One figure of a run in which links are bad, per cent.
+type SlotShare = fn(&RegionOutcome) -> Option<f64>;
+
+impl RegionRuns {
+    /// By seed and topic: links that an event crosses.
+    fn crossed(&self, wanted: Technique) -> Vec<f64> {
+        let of = |(job, outcome): (&RegionRun, &RegionOutcome)| match (job, outcome) {
+            (RegionRun::Crossings { version, .. }, RegionOutcome::Crossings(all)) if *version == wanted => all.clone(),
+            _ => Vec::new(),
+        };
+        self.jobs.iter().zip(&self.outcomes).flat_map(of).collect()
+    }
+
+    /// By seed.
+    fn shares(&self, wanted: Technique, of: SlotShare) -> Vec<f64> {
+        let is_it = |job: &RegionRun| matches!(job, RegionRun::Slots { version, .. } if *version == wanted);
+        let all = self.jobs.iter().zip(&self.outcomes).filter(|(job, _)| is_it(job));
+        all.filter_map(|(_, outcome)| of(outcome)).collect()
+    }
+
+    fn late(&self, version: Technique) -> Vec<f64> {
+        self.shares(version, |outcome| match outcome {
+            RegionOutcome::Slots { late, .. } => Some(*late),
+            RegionOutcome::Crossings(_) => None,
+        })
+    }
+
+    fn fixed(&self) -> Vec<f64> {
+        self.shares(Technique::Reactive, |outcome| match outcome {
+            RegionOutcome::Slots { fixed, .. } => Some(*fixed),
+            RegionOutcome::Crossings(_) => None,
+        })
+    }
+
+    fn floor(&self) -> f64 {
+        mean(&self.shares(Technique::Reactive, |outcome| match outcome {
+            RegionOutcome::Slots { floor, .. } => Some(*floor),
+            RegionOutcome::Crossings(_) => None,
+        }))
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let [one, two] = [Technique::Reactive, Technique::Multipath].map(|version| self.crossed(version));
+        let ratios: Vec<f64> = two.iter().zip(&one).map(|(two, one)| two / one).collect();
+        let named = |mut row: Row, name: &str| {
+            let _ = write!(row.measure, ", {name}");
+            row
+        };
+        let head = |id, measure, unit, goal| Head { id, measure, unit, paper: None, goal };
+        let measure = "50 regions: links that two paths cross, of those of one path, topics with 5 to 15 destinations";
+        let mut rows = vec![head("regions-crossings", measure, "times", Goal::at_most(CROSSINGS)).row(&ratios)];
+        let measure = "50 regions, 12 % of the links bad: events over the deadline of 150 ms";
+        let (fixed, floor) = (self.fixed(), self.floor());
+        rows.push(named(head("regions-late-dp", measure, "%", Goal::SHOWN).mean(&fixed).beside(floor), "DP"));
+        for (version, id) in PLAYED.into_iter().zip(["regions-late-qos", "regions-late-mp", "regions-late-dg"]) {
+            let row = head(id, measure, "%", Goal::SHOWN).mean(&self.late(version)).beside(floor);
+            rows.push(named(row, version.name()));
+        }
+        let measure = "50 regions, 12 % of the links bad: gap between DP and the floor that is covered";
+        for (version, id) in PLAYED.into_iter().zip(["regions-gap-qos", "regions-gap-mp", "regions-gap-dg"]) {
+            let goal = if version == Technique::Reactive { Goal::SHOWN } else { Goal::at_least(GAP) };
+            let head = head(id, measure, "%", goal);
+            let row = match covered(mean(&fixed), floor, mean(&self.late(version))) {
+                Some(gap) => head.mean(&[gap]).beside(100.0),
+                None => head.unmeasured("no path was bad in these runs"),
+            };
+            rows.push(named(row, version.name()));
+        }
+        rows
+    }
+}
+
 fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let trips = round_trips()?;
     let regions = if effort.quick { QUICK_REGIONS } else { REGIONS };
@@ -164,63 +242,17 @@ fn measure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         jobs.extend(PLAYED.map(|version| RegionRun::Slots { map: bad.clone(), version, seed }));
     }
     let outcomes = play_all(&jobs, bar, RegionRun::play);
-    let crossed = |version: Technique| -> Vec<f64> {
-        let of = |(job, outcome): (&RegionRun, &RegionOutcome)| match (job, outcome) {
-            (RegionRun::Crossings { version: known, .. }, RegionOutcome::Crossings(all)) if *known == version => {
-                all.clone()
-            }
-            _ => Vec::new(),
-        };
-        jobs.iter().zip(&outcomes).flat_map(of).collect()
-    };
-    let (one, two) = (crossed(Technique::Reactive), crossed(Technique::Multipath));
-    let ratios: Vec<f64> = two.iter().zip(&one).map(|(two, one)| two / one).collect();
-    // By seed: late with brokers, on the fixed path, and with an omniscient router.
-    let late = |version: Technique| -> Vec<[f64; 3]> {
-        let of = |(job, outcome): (&RegionRun, &RegionOutcome)| match (job, outcome) {
-            (RegionRun::Slots { version: known, .. }, RegionOutcome::Slots { late, fixed, floor })
-                if *known == version =>
-            {
-                Some([*late, *fixed, *floor])
-            }
-            _ => None,
-        };
-        jobs.iter().zip(&outcomes).filter_map(of).collect()
-    };
-    let part = |version, place: usize| -> Vec<f64> { late(version).iter().map(|run| run[place]).collect() };
-    let (fixed, floor) = (part(PLAYED[0], 1), mean(&part(PLAYED[0], 2)));
-    let named = |mut row: Row, name: &str| {
-        let _ = write!(row.measure, ", {name}");
-        row
-    };
-    let head = |id, measure, unit, goal| Head { id, measure, unit, paper: None, goal };
-    let measure = "50 regions: links that two paths cross, of those of one path, topics with 5 to 15 destinations";
-    let mut rows = vec![head("regions-crossings", measure, "times", Goal::at_most(CROSSINGS)).row(&ratios)];
-    let measure = "50 regions, 12 % of the links bad: events over the deadline of 150 ms";
-    rows.push(named(head("regions-late-dp", measure, "%", Goal::SHOWN).mean(&fixed).beside(floor), "DP"));
-    for (version, id) in PLAYED.into_iter().zip(["regions-late-qos", "regions-late-mp", "regions-late-dg"]) {
-        let row = head(id, measure, "%", Goal::SHOWN).mean(&part(version, 0)).beside(floor);
-        rows.push(named(row, version.name()));
-    }
-    let measure = "50 regions, 12 % of the links bad: gap between DP and the floor that is covered";
-    for (version, id) in PLAYED.into_iter().zip(["regions-gap-qos", "regions-gap-mp", "regions-gap-dg"]) {
-        let goal = if version == Technique::Reactive { Goal::SHOWN } else { Goal::at_least(GAP) };
-        let head = head(id, measure, "%", goal);
-        let row = match covered(mean(&fixed), floor, mean(&part(version, 0))) {
-            Some(gap) => head.mean(&[gap]).beside(100.0),
-            None => head.unmeasured("no path was bad in these runs"),
-        };
-        rows.push(named(row, version.name()));
-    }
+    let runs = RegionRuns { jobs, outcomes };
+    let crossed = |version| number(mean(&runs.crossed(version)));
     let note = format!(
         "{} regions: {} links on average; one path crosses {} links, two cross {}; regions-late-dp is computed over \
          the same truth, without brokers",
         trips.sites().len().min(regions),
         number(mean(&links)),
-        number(mean(&one)),
-        number(mean(&two))
+        crossed(Technique::Reactive),
+        crossed(Technique::Multipath)
     );
-    Ok(Part { rows, notes: vec![note], charts: Vec::new() })
+    Ok(Part { rows: runs.rows(), notes: vec![note], charts: Vec::new() })
 }
 
 #[cfg(test)]

@@ -145,7 +145,8 @@ impl SlotRun {
         let play = Play {
             reliability: self.of.reliability,
             transport: self.of.transport,
-            is_judged: self.contender.version.reacts(),
+            // The judge knows troubles that begin and end, no random loss.
+            is_judged: self.contender.version.reacts() && self.of.loss == 0.0,
             ..Play::new(self.contender, &truth, self.seed)
         };
         let mut world = AreaWorld::new(&play);
@@ -429,7 +430,6 @@ fn lossy(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         let of = SlotKind { transport, loss: LOSS, ..SlotKind::new(Trouble::Hole, Reliability::BestEffort) };
         let played = Played::new(vec![contender], effort, bar, of, false);
         part.rows.push(outside_cuts(id, measure, LOSSY_ALLOWANCE, contender, &played));
-        part.notes.push(played.causes(measure));
     }
     Ok(part)
 }
