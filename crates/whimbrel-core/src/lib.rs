@@ -57,8 +57,8 @@ pub use overlay::{ALL_OTHERS, DARK_COST_US, OverlayConfig, Pace, Routing};
 pub use session::{BURST_FACTOR, READ_OUT_MAX};
 pub use stats::{GapClass, GapCounts, Stats};
 pub use topic::{
-    DEADLINE_MAX, LateCause, ListedProfile, PROFILES_MAX, Persistence, Profile, Punctuality, RATE_BURST, RankedProfile,
-    SLACK_BOUNDS_PERCENT, TopicDeliveries, TopicPaths, TopicRate, TopicTransport,
+    Availability, DEADLINE_MAX, LateCause, ListedProfile, PROFILES_MAX, Persistence, Profile, Punctuality, RATE_BURST,
+    RankedProfile, SLACK_BOUNDS_PERCENT, TopicDeliveries, TopicPaths, TopicRate, TopicTransport,
 };
 pub use whimbrel_event::{LATENCY_BOUNDS_US, LatencyHistogram};
 #[cfg(feature = "mutants")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use whimbrel_event::{HostId, Tick, Time};
-use whimbrel_net::route::Routes;
+use whimbrel_net::route::{Routes, TopicPaths};
 use whimbrel_net::topology::{LinkState, Neighbour, Topology};
 
 #[global_allocator]
@@ -198,14 +198,14 @@ fn copies(c: &mut Criterion) {
             group.bench_function(BenchmarkId::new(what, name), |b| {
                 b.iter_batched_ref(
                     fresh,
-                    |routes| black_box(routes.copies(&set, 100_000).trees.trees.len()),
+                    |routes| black_box(routes.copies(&set, TopicPaths::Two, 100_000).trees.trees.len()),
                     BatchSize::SmallInput,
                 );
             });
         }
         group.bench_function(BenchmarkId::new("again", name), |b| {
             let (mut routes, set) = (fresh(), to(10));
-            b.iter(|| black_box(routes.copies(&set, 100_000).trees.trees.len()));
+            b.iter(|| black_box(routes.copies(&set, TopicPaths::Two, 100_000).trees.trees.len()));
         });
     }
 }

@@ -53,6 +53,8 @@ pub struct NetStats {
     pub events_relayed: u64,
     /// Own events that took two paths to each destination.
     pub events_copied: u64,
+    /// Of these, those that went over further paths as well, around an end that has trouble.
+    pub events_targeted: u64,
     /// Parts of trees that were not passed on, as another copy of the event has gone there.
     pub copies_joined: u64,
     /// Trees that were changed here because a link was down.

@@ -86,9 +86,12 @@ struct Make {
     /// How best-effort events go over links: stream or datagram
     #[arg(long, value_name = "WHICH")]
     transport: Option<String>,
-    /// Over how many paths each event goes to another broker: 1 or 2, with a deadline
-    #[arg(long, value_name = "NUMBER")]
+    /// The paths of each event to another broker, with a deadline: 1, 2 or targeted
+    #[arg(long, value_name = "WHICH")]
     paths: Option<String>,
+    /// The share of time in which one of its paths is in order, such as 0.9999, in place of --paths
+    #[arg(long, value_name = "SHARE")]
+    availability: Option<String>,
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -108,6 +111,7 @@ impl Make {
             ("expiry", &self.expiry),
             ("transport", &self.transport),
             ("paths", &self.paths),
+            ("availability", &self.availability),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)));
         let query: Vec<String> = given.map(|(key, value)| format!("{key}={}", percent::encode(value))).collect();
@@ -189,7 +193,7 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
             name(&profile.filter).into(),
             from.into(),
             text(profile.deadline_ms.map(|millis| format!("{millis} ms"))),
-            text((profile.paths > 1).then(|| profile.paths.to_string())),
+            text(paths(profile)),
             in_time(profile),
             late(profile),
             profile.persistence.clone().into(),
@@ -215,6 +219,14 @@ fn listed(all: &TopicProfiles, is_coloured: bool) -> String {
     out
 }
 
+/// The paths of a profile's events, unless it is one.
+fn paths(profile: &TopicProfile) -> Option<String> {
+    match profile.availability_ppm {
+        Some(ppm) => Some(format!("for {}", f64::from(ppm) / 1e6)),
+        None => (profile.paths != "1").then(|| profile.paths.clone()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use whimbrel_server::api::answers::{DeadlineDeliveries, LateCount};
@@ -233,7 +245,8 @@ mod tests {
             expiry_ms: None,
             period_ms: None,
             transport: "stream".into(),
-            paths: 1,
+            paths: "1".into(),
+            availability_ppm: None,
             deliveries: None,
         }
     }

@@ -7,7 +7,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use whimbrel_event::{IMPORTANCE_MAX, PubendId, Reliability, Tick, Time};
-use whimbrel_net::route::TopicPaths;
+use whimbrel_net::route::{Availability, TopicPaths};
 use whimbrel_selector::TopicFilter;
 
 use super::wire::{ByteReader, MapValue, put_bytes, put_varint};
@@ -24,9 +24,11 @@ const EXPIRY_MS: u8 = 8;
 const PERIOD_MS: u8 = 9;
 const TRANSPORT: u8 = 10;
 const PATHS: u8 = 11;
+const AVAILABILITY_PPM: u8 = 12;
 
 const PERSISTENCES: [Persistence; 3] = [Persistence::Auto, Persistence::Persistent, Persistence::Volatile];
 const TRANSPORTS: [TopicTransport; 2] = [TopicTransport::Stream, TopicTransport::Datagram];
+const PATHS_KINDS: [TopicPaths; 3] = [TopicPaths::One, TopicPaths::Two, TopicPaths::Targeted];
 const RELIABILITIES: [Reliability; 2] = [Reliability::BestEffort, Reliability::Reliable];
 
 fn millis(duration: Duration) -> u64 {
@@ -35,8 +37,19 @@ fn millis(duration: Duration) -> u64 {
 
 /// Appends a profile, without its filter.
 pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
-    let Profile { persistence, reliability, deadline, period, rate, importance, expiry, transport, paths, filter: _ } =
-        profile;
+    let Profile {
+        persistence,
+        reliability,
+        deadline,
+        period,
+        rate,
+        importance,
+        expiry,
+        transport,
+        paths,
+        availability,
+        filter: _,
+    } = profile;
     let mut put = |tag: u8, number: Option<u64>| {
         if let Some(number) = number {
             let mut field = Vec::with_capacity(10);
@@ -61,7 +74,9 @@ pub(crate) fn put_profile(rank: u32, profile: &Profile, out: &mut Vec<u8>) {
     put(EXPIRY_MS, expiry.map(millis));
     put(PERIOD_MS, period.map(millis));
     put(TRANSPORT, (*transport == TopicTransport::Datagram).then_some(1));
-    put(PATHS, Some(u64::from(paths.count())).filter(|count| *count > 1));
+    let kind = PATHS_KINDS.iter().position(|known| known == paths).unwrap_or(0);
+    put(PATHS, (kind > 0).then_some(kind as u64 + 1));
+    put(AVAILABILITY_PPM, availability.map(|target| u64::from(target.ppm())));
 }
 
 /// Reads the profile of a filter; `None` if it is not valid.
@@ -72,7 +87,7 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
     let mut rest = ByteReader(bytes);
     while !rest.0.is_empty() {
         let (tag, mut field) = (rest.u8()?, ByteReader(rest.bytes()?));
-        if tag > PATHS {
+        if tag > AVAILABILITY_PPM {
             continue;
         }
         let number = field.varint()?;
@@ -94,7 +109,8 @@ pub(crate) fn read_profile(filter: &str, bytes: &[u8]) -> Option<RankedProfile> 
             EXPIRY_MS => profile.expiry = Some(of(number)?),
             PERIOD_MS => profile.period = Some(of(number)?),
             TRANSPORT => profile.transport = *TRANSPORTS.get(usize::try_from(number).ok()?)?,
-            PATHS => profile.paths = TopicPaths::of_count(number)?,
+            PATHS => profile.paths = *PATHS_KINDS.get(usize::try_from(number.checked_sub(1)?).ok()?)?,
+            AVAILABILITY_PPM => profile.availability = Some(Availability::of_ppm(small()?)?),
             _ => return None,
         }
     }
@@ -139,7 +155,7 @@ mod tests {
             rank: u32, persistence in 0_usize..3, reliability in proptest::option::of(0_usize..2),
             deadline in proptest::option::of(1_u64..=3_600_000), rate in proptest::option::of((any::<bool>(), 1_u32..)),
             importance in proptest::option::of(1_u8..=10), expiry in proptest::option::of(1_u64..1 << 40),
-            period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2, paths in 1_u64..=2,
+            period in proptest::option::of(1_u64..1 << 40), transport in 0_usize..2, paths in 0_usize..3, ppm in proptest::option::of(Availability::RANGE_PPM),
         ) -> RankedProfile {
             let rate = rate.map(|(of_events, count)| {
                 let count = NonZeroU32::new(count).expect("not zero");
@@ -150,7 +166,7 @@ mod tests {
                 reliability: reliability.map(|known| RELIABILITIES[known]),
                 deadline: deadline.map(Duration::from_millis), rate, importance, expiry: expiry.map(Duration::from_millis),
                 period: period.map(Duration::from_millis), transport: TRANSPORTS[transport],
-                paths: TopicPaths::of_count(paths).expect("one or two"),
+                paths: PATHS_KINDS[paths], availability: ppm.and_then(Availability::of_ppm),
             } }
         }
     }
@@ -192,7 +208,8 @@ mod tests {
             (PERIOD_MS, 0),
             (TRANSPORT, 2),
             (PATHS, 0),
-            (PATHS, 3),
+            (PATHS, 4),
+            (AVAILABILITY_PPM, 9),
         ] {
             assert_eq!(field(tag, number), None, "{tag}");
         }

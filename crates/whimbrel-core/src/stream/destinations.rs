@@ -30,7 +30,8 @@ pub(crate) struct Destination {
     /// The tag of that version in its frames.
     pub(crate) tag: u16,
     entries: BTreeMap<u32, (InterestValue, IndexSpot)>,
-    /// Per own stream, the tick up to which it was told everything, or should have been.
+    /// Per own stream, the tick up to which it was told everything, or should have been; in streams
+    /// of the deadline class, that of the last event.
     pub(crate) last: [Tick; Streams::COUNT],
     /// Per own stream, the tick after which the version is in force.
     pub(crate) since: [Tick; Streams::COUNT],

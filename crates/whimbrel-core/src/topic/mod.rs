@@ -22,4 +22,4 @@ pub use punctuality::{LateCause, Punctuality, SLACK_BOUNDS_PERCENT, TopicDeliver
 pub use rates::RATE_BURST;
 pub(crate) use rates::Rates;
 pub(crate) use walk::{VisitOutcome, WalkCursor, WalkEnd};
-pub use whimbrel_net::route::TopicPaths;
+pub use whimbrel_net::route::{Availability, TopicPaths};

@@ -4,7 +4,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use whimbrel_event::{EventRef, IMPORTANCE_DEFAULT, Reliability, Time};
-use whimbrel_net::route::TopicPaths;
+use whimbrel_net::route::{Availability, TopicPaths};
 
 /// The longest deadline of a profile.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(3_600);
@@ -67,6 +67,8 @@ pub struct Profile {
     pub transport: TopicTransport,
     /// The paths that events take to each broker that wants them. Only of topics with a deadline.
     pub paths: TopicPaths,
+    /// The share of time in which one of their paths is to be in order, in place of `paths`.
+    pub availability: Option<Availability>,
 }
 
 /// The settings of one topic: the part of its profile that its events need.
@@ -86,7 +88,7 @@ pub(crate) struct TopicSettings {
 
 impl From<&Profile> for TopicSettings {
     fn from(profile: &Profile) -> TopicSettings {
-        let Profile { persistence, reliability, deadline, rate, importance, expiry, transport, paths, .. } = profile;
+        let Profile { persistence, reliability, deadline, rate, importance, expiry, transport, .. } = profile;
         TopicSettings {
             period_of: None,
             persistence: *persistence,
@@ -96,7 +98,7 @@ impl From<&Profile> for TopicSettings {
             importance: *importance,
             expiry: *expiry,
             transport: *transport,
-            paths: *paths,
+            paths: profile.availability.map_or(profile.paths, TopicPaths::Available),
         }
     }
 }

@@ -107,6 +107,7 @@ impl Carrier<'_> {
         let earlier_us = self.traffic.copies.send(sending.id, u64::from(slowest_us).min(most_us)).min(most_us);
         let copying = CopyAges { slowest_us: &found.slowest_us, earlier_us, deadline_us };
         self.stats.events_copied += 1;
+        self.stats.events_targeted += u64::from(found.is_around_trouble());
         self.stats.unreachable += found.trees.unreachable.len() as u64;
         let mut broken = Vec::new();
         for tree in &found.trees.trees {

@@ -202,7 +202,8 @@ impl Net {
         let mut last_us = None;
         let (broken, copies_take) = match copied_within_us {
             Some(deadline_us) => {
-                let (broken, take_us) = carrier.send_copies(sending, routes.copies(&hosts, deadline_us), dests, out);
+                let (broken, take_us) =
+                    carrier.send_copies(sending, routes.copies(&hosts, sending.paths, deadline_us), dests, out);
                 last_us = u32::try_from(take_us).ok();
                 (broken, Duration::from_micros(take_us.saturating_sub(sending.age_us)))
             }

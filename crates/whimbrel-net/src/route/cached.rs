@@ -16,13 +16,13 @@ pub(super) trait CachedPlan {
     fn size(&self) -> usize;
 }
 
-/// A set of destinations, and the deadline of the paths to them, microseconds.
+/// A set of destinations, and the number of what their paths are to be.
 pub(super) type PlanKey<'a> = (&'a [HostId], u64);
 
 #[derive(Debug)]
 struct CachedTree<P> {
     set: Box<[HostId]>,
-    deadline_us: u64,
+    wanted: u64,
     trees: P,
     epoch: u64,
     /// Asked for since the hand passed it.
@@ -31,7 +31,7 @@ struct CachedTree<P> {
 
 impl<P: CachedPlan> CachedTree<P> {
     fn key(&self) -> PlanKey<'_> {
-        (&self.set, self.deadline_us)
+        (&self.set, self.wanted)
     }
 
     fn size(&self) -> usize {
@@ -80,8 +80,8 @@ impl<P: CachedPlan> Cached<P> {
             }
             self.remove(at);
         }
-        let (set, deadline_us) = key;
-        let fresh = CachedTree { set: set.into(), deadline_us, trees: make(), epoch, is_used: false };
+        let (set, wanted) = key;
+        let fresh = CachedTree { set: set.into(), wanted, trees: make(), epoch, is_used: false };
         self.make_room(fresh.size(), epoch);
         self.size += fresh.size();
         let at = self.known.len();

@@ -5,12 +5,15 @@ use std::collections::btree_map::Entry;
 
 use whimbrel_event::HostId;
 
+use super::availability::Outages;
+use super::available::{Availability, AvailableSearch};
 use super::cached::CachedPlan;
 use super::disjoint::{DisjointPairs, PathPair};
 use super::graph::Graph;
 use super::joint::JointPaths;
 use super::pair::PairSearch;
 use super::paths::{Paths, Wanted};
+use super::targeted::TroubleView;
 use super::trees::{self, Trees};
 
 /// By how much a link of a plan may cost more or less than it did beside the threshold,
@@ -20,11 +23,14 @@ const CHANGED_US: u64 = 2_000;
 /// Most pairs under a deadline that are kept of one graph; beyond that all are sought anew.
 const PAIRS_MAX: usize = 4_096;
 
+/// A longer deadline, microseconds, is planned with as this one: some 13 days.
+const DEADLINE_PLANNED_MAX_US: u64 = (1 << 40) - 1;
+
 /// A deadline is rounded down to a multiple of its size divided by this: events whose deadlines
 /// differ by less have one plan.
 const DEADLINE_STEPS: u64 = 8;
 
-/// How many paths an event takes to each destination.
+/// The paths that an event takes to each destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TopicPaths {
     /// One.
@@ -32,20 +38,22 @@ pub enum TopicPaths {
     One,
     /// Two that share as little as can be, if there are two.
     Two,
+    /// As two, and around a source or a destination that has trouble every one that is in time.
+    Targeted,
+    /// The fewest that are available as often together.
+    Available(Availability),
 }
 
 impl TopicPaths {
-    /// How many they are.
-    pub fn count(self) -> u8 {
-        match self {
-            TopicPaths::One => 1,
-            TopicPaths::Two => 2,
-        }
-    }
-
-    /// Those of which there are that many; `None`: there may not be.
-    pub fn of_count(count: u64) -> Option<TopicPaths> {
-        [TopicPaths::One, TopicPaths::Two].into_iter().find(|paths| u64::from(paths.count()) == count)
+    /// What plans of several paths within a deadline, microseconds, are known by in the cache: those
+    /// with the same number are the same for one set of destinations.
+    fn plan_number(self, deadline_us: u64) -> u64 {
+        let kind = match self {
+            TopicPaths::One | TopicPaths::Two => 0,
+            TopicPaths::Targeted => 1,
+            TopicPaths::Available(availability) => u64::from(availability.ppm()),
+        };
+        deadline_us.min(DEADLINE_PLANNED_MAX_US) | kind << DEADLINE_PLANNED_MAX_US.count_ones()
     }
 }
 
@@ -58,6 +66,8 @@ pub struct CopyTrees {
     pub slowest_us: Vec<u32>,
     /// The links of all paths with what they cost, microseconds.
     links: Vec<(HostId, HostId, u64)>,
+    /// Of the brokers at the ends those that had trouble; looked at for [`TopicPaths::Targeted`].
+    troubled: Option<Box<[HostId]>>,
     /// The version of the topology in which they were last looked at, and of its structure.
     checked: Option<u64>,
     structure: Option<u64>,
@@ -66,27 +76,46 @@ pub struct CopyTrees {
 /// The graph that a plan is made in, or looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlanGround<'a> {
+    pub(super) own: HostId,
     pub(super) graph: &'a Graph,
+    pub(super) outages: &'a Outages,
     /// The version of the topology, and of its structure.
     pub(super) version: Option<u64>,
     pub(super) structure: Option<u64>,
 }
 
+impl<'a> PlanGround<'a> {
+    fn view(self) -> TroubleView<'a> {
+        TroubleView { graph: self.graph, outages: self.outages }
+    }
+}
+
 impl CachedPlan for CopyTrees {
     fn size(&self) -> usize {
-        self.trees.size() + self.slowest_us.len() + 3 * self.links.len()
+        let troubled = self.troubled.as_ref().map_or(0, |troubled| troubled.len());
+        self.trees.size() + self.slowest_us.len() + 3 * self.links.len() + troubled
     }
 }
 
 impl CopyTrees {
-    /// Whether no link of the graph is new or gone, and none of the own ones costs so much more or
-    /// less that another plan may be better.
-    pub(super) fn are_good(&mut self, ground: PlanGround<'_>, threshold_percent: u8) -> bool {
-        let PlanGround { graph, version, structure } = ground;
+    /// Whether they have further paths around an end that has trouble.
+    pub fn is_around_trouble(&self) -> bool {
+        self.troubled.as_ref().is_some_and(|troubled| !troubled.is_empty())
+    }
+
+    /// Whether no link of the graph is new or gone, none of the own ones costs so much more or less
+    /// that another plan may be better, and the same ends have trouble, where that matters. `set`:
+    /// the destinations.
+    pub(super) fn are_good(&mut self, ground: PlanGround<'_>, set: &[HostId], threshold_percent: u8) -> bool {
+        let PlanGround { own, graph, version, structure, .. } = ground;
         if self.checked == version {
             return true;
         }
-        if self.structure != structure {
+        let has_other_trouble = || {
+            let troubled = self.troubled.as_ref();
+            troubled.is_some_and(|troubled| **troubled != *ground.view().troubled(own, set))
+        };
+        if self.structure != structure || has_other_trouble() {
             return false;
         }
         let kept = 100 - u64::from(threshold_percent);
@@ -121,8 +150,9 @@ impl OwnPairs {
     }
 
     /// The trees to a set of brokers, which is sorted. `ground`: with the graph of the pairs.
-    pub(super) fn trees(&mut self, ground: PlanGround<'_>, set: &[HostId], deadline_us: u64) -> CopyTrees {
-        let PlanGround { graph, version, structure } = ground;
+    pub(super) fn trees(&mut self, ground: PlanGround<'_>, set: &[HostId], wanted: PathsWanted) -> CopyTrees {
+        let PathsWanted { paths: kind, deadline_us } = wanted;
+        let PlanGround { own, graph, outages, version, structure } = ground;
         let OwnPairs { source, tree, pairs, within } = self;
         let search = PairSearch { graph, tree, pairs, source: *source, deadline_us };
         let known: Vec<Option<u32>> = set.iter().map(|host| graph.index(*host).filter(|to| to != source)).collect();
@@ -137,13 +167,32 @@ impl OwnPairs {
             };
             Some(pair.clone())
         };
-        let mut found = JointPaths::find(search, &destinations, &mut best).into_iter();
+        let mut found = match kind {
+            TopicPaths::Available(target) => {
+                let available = AvailableSearch { search, outages, target };
+                destinations.iter().map(|to| available.best(*to)).collect()
+            }
+            TopicPaths::One | TopicPaths::Two | TopicPaths::Targeted => {
+                JointPaths::find(search, &destinations, &mut best)
+            }
+        };
+        let is_targeted = kind == TopicPaths::Targeted;
+        if is_targeted {
+            for (to, paths) in destinations.iter().zip(&mut found) {
+                let added = ground.view().added(search, *to).into_iter().filter(|path| !paths.contains(path));
+                let added: Vec<Vec<u32>> = added.collect();
+                paths.extend(added);
+            }
+        }
+        let mut found = found.into_iter();
         let paths: Vec<Vec<Vec<u32>>> =
             known.iter().map(|known| known.and_then(|_| found.next()).unwrap_or_default()).collect();
-        let slowest = |paths: &Vec<Vec<u32>>| {
-            let times = paths.iter().map(|path| search.time_us(path));
-            times.filter(|time_us| *time_us <= deadline_us).max().unwrap_or(0)
+        // A path that is late by the repetitions of its links counts by their delays.
+        let takes_us = |path: &Vec<u32>| {
+            let times_us = [search.time_us(path), search.delay_us(path)];
+            times_us.into_iter().find(|time_us| *time_us <= deadline_us)
         };
+        let slowest = |paths: &Vec<Vec<u32>>| paths.iter().filter_map(takes_us).max().unwrap_or(0);
         let slowest_us = paths.iter().map(|paths| u32::try_from(slowest(paths)).unwrap_or(u32::MAX)).collect();
         let all = paths.iter().flatten().flat_map(|path| path.windows(2).map(|link| (link[0], link[1])));
         let mut links: Vec<(HostId, HostId, u64)> = all
@@ -154,12 +203,29 @@ impl OwnPairs {
             .collect();
         links.sort_unstable();
         links.dedup();
-        CopyTrees { trees: trees::join(graph, *source, &paths), slowest_us, links, checked: version, structure }
+        let troubled = is_targeted.then(|| ground.view().troubled(own, set).into());
+        let trees = trees::join(graph, *source, &paths);
+        CopyTrees { trees, slowest_us, links, troubled, checked: version, structure }
     }
 }
 
-/// A deadline as plans know it, see [`DEADLINE_STEPS`].
-pub(super) fn rounded_us(deadline_us: u64) -> u64 {
-    let step = (deadline_us.checked_ilog2().map_or(1, |log| 1 << log) / DEADLINE_STEPS).max(1);
-    deadline_us / step * step
+/// The paths that a plan is to have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PathsWanted {
+    paths: TopicPaths,
+    /// The longest time of a path that is in time, microseconds.
+    deadline_us: u64,
+}
+
+impl PathsWanted {
+    /// Those of a topic within a deadline, which is rounded down, see [`DEADLINE_STEPS`].
+    pub(super) fn new(paths: TopicPaths, deadline_us: u64) -> PathsWanted {
+        let step = (deadline_us.checked_ilog2().map_or(1, |log| 1 << log) / DEADLINE_STEPS).max(1);
+        PathsWanted { paths, deadline_us: deadline_us / step * step }
+    }
+
+    /// What its plans are known by in the cache, beside their destinations.
+    pub(super) fn number(self) -> u64 {
+        self.paths.plan_number(self.deadline_us)
+    }
 }

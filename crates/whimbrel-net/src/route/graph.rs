@@ -6,14 +6,18 @@ use whimbrel_event::HostId;
 use whimbrel_wire::Protocol;
 
 use super::cost::cost_us;
-use crate::topology::{KnownBroker, Topology};
+use crate::topology::{KnownBroker, Neighbour, Topology};
 
 /// One direction of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct GraphEdge {
     pub(super) cost: u64,
     /// The part of it that is a surcharge, microseconds.
     surcharge: u32,
+    /// The delay of one way, microseconds.
+    pub(super) delay_us: u32,
+    /// Share of what is sent over it that is lost, thousandths.
+    pub(super) loss: u16,
     /// The index of the broker at the other end.
     pub(super) to: u32,
     pub(super) port: u16,
@@ -63,15 +67,17 @@ impl Graph {
             // It is often the next one, in a mesh always.
             at += if rest.first() == Some(&end.host) { 0 } else { rest.partition_point(|host| *host < end.host) };
             if self.hosts.get(at) == Some(&end.host) {
-                let (cost, surcharge) = (cost_us(end.delay_us, end.loss), end.surcharge_us);
-                self.edges.push(GraphEdge { cost, surcharge, to: at as u32, port: end.port });
+                let Neighbour { delay_us, loss, surcharge_us: surcharge, port, .. } = end;
+                let cost = cost_us(delay_us, loss);
+                self.edges.push(GraphEdge { cost, surcharge, delay_us, loss, to: at as u32, port });
                 at += 1;
             }
         }
     }
 
-    /// Removes the edges that only one end names. A link costs what the worse of its ends says:
-    /// each judges the direction in which it sends. The greater of the surcharges comes on top.
+    /// Removes the edges that only one end names. A link costs, delays and loses what the worse of
+    /// its ends says: each judges the direction in which it sends. The greater of the surcharges
+    /// comes on top.
     fn confirm(&mut self) {
         let (begins, named_by) = self.turned();
         let mut kept = 0;
@@ -85,7 +91,8 @@ impl Graph {
                 if let Some((_, back)) = others.next_if(|(other, _)| *other == edge.to) {
                     let surcharge = edge.surcharge.max(back.surcharge);
                     let cost = edge.cost.max(back.cost) + u64::from(surcharge);
-                    self.edges[kept] = GraphEdge { cost, surcharge, ..edge };
+                    let (delay_us, loss) = (edge.delay_us.max(back.delay_us), edge.loss.max(back.loss));
+                    self.edges[kept] = GraphEdge { cost, surcharge, delay_us, loss, ..edge };
                     kept += 1;
                 }
             }
@@ -105,7 +112,7 @@ impl Graph {
             begins[node + 1] += begins[node];
         }
         let mut ends = begins.clone();
-        let none = GraphEdge { cost: 0, surcharge: 0, to: 0, port: 0 };
+        let none = GraphEdge::default();
         let mut named_by = vec![(0, none); self.edges.len()];
         for node in 0..self.hosts.len() as u32 {
             for edge in self.edges(node) {
@@ -139,7 +146,7 @@ impl Graph {
             let known = self.edges(node).iter().map(|edge| (edge.to, *edge));
             let mut own: BTreeMap<u32, GraphEdge> = known.collect();
             let mut link = |to: u32, cost: u64| {
-                own.insert(to, GraphEdge { cost, surcharge: 0, to, port: 0 });
+                own.insert(to, GraphEdge { cost, to, ..GraphEdge::default() });
             };
             if node == broker {
                 costs.iter().for_each(|(to, cost)| link(*to, *cost));
@@ -171,6 +178,19 @@ impl Graph {
 
 #[cfg(test)]
 impl Graph {
+    /// This graph with links that lose what `of` says of their lower and their higher end,
+    /// thousandths, and cost as much as such links do.
+    pub(super) fn with_losses(mut self, of: impl Fn(u32, u32) -> u16) -> Graph {
+        for from in 0..self.hosts.len() as u32 {
+            for at in self.begins[from as usize]..self.begins[from as usize + 1] {
+                let edge = &mut self.edges[at as usize];
+                edge.loss = of(from.min(edge.to), from.max(edge.to));
+                edge.cost = cost_us(edge.delay_us, edge.loss);
+            }
+        }
+        self
+    }
+
     /// Brokers from 0 on, with links of these costs; of several between two brokers the first
     /// counts.
     pub(super) fn of_links(brokers: u32, links: &[(u32, u32, u64)]) -> Graph {
@@ -184,7 +204,7 @@ impl Graph {
         let (mut begins, mut edges) = (Vec::new(), Vec::new());
         for of in all {
             begins.push(edges.len() as u32);
-            let edge = |(port, (to, cost))| GraphEdge { cost, surcharge: 0, to, port };
+            let edge = |(port, (to, cost))| GraphEdge { cost, delay_us: cost as u32, to, port, ..GraphEdge::default() };
             edges.extend((0..).zip(of).map(edge));
         }
         begins.push(edges.len() as u32);

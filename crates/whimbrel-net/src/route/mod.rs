@@ -3,6 +3,8 @@
 //! The path of an event is chosen where it is published and travels with it, so these paths are
 //! from the own broker only and need not agree with those of other brokers.
 
+mod availability;
+mod available;
 mod cached;
 mod copies;
 pub(crate) mod cost;
@@ -11,17 +13,21 @@ mod graph;
 mod joint;
 mod pair;
 mod paths;
+mod targeted;
 mod trees;
 
 use std::collections::BTreeSet;
 
-use whimbrel_event::HostId;
+use whimbrel_event::{HostId, Time};
 
+use availability::Outages;
 use cached::Cached;
-use copies::{OwnPairs, PlanGround};
+use copies::{OwnPairs, PathsWanted, PlanGround};
 use graph::Graph;
 use paths::{Paths, Wanted};
 
+pub use availability::{OUTAGES_KEPT, OUTAGES_MAX};
+pub use available::{AVAILABLE_PATHS_MAX, Availability};
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
 pub use copies::{CopyTrees, TopicPaths};
 pub use cost::{DARK_COST_US, HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
@@ -69,6 +75,7 @@ pub struct Routes {
     copies: Cached<CopyTrees>,
     /// The pairs of paths in the graph of this version, once they are asked for.
     pairs: Option<(u64, OwnPairs)>,
+    outages: Outages,
     detours: Vec<Detour>,
     /// The place of the detour that is replaced next.
     oldest: usize,
@@ -179,6 +186,7 @@ impl Routes {
             trees,
             copies,
             pairs: None,
+            outages: Outages::default(),
             detours: Vec::new(),
             oldest: 0,
         }
@@ -255,14 +263,24 @@ impl Routes {
         Wanted { direct_to: (self.routing == Routing::Direct).then_some(&self.met), ..Wanted::default() }
     }
 
+    /// Records which links and brokers are out of order from now on, as the last update has shown.
+    pub fn record_outages(&mut self, now: Time) {
+        self.outages.observe(now, &self.graph);
+    }
+
     /// How many brokers, links and nodes of trees are remembered, and how many bytes they take,
     /// about.
     pub fn size(&self) -> (usize, usize) {
         let (hosts, links) = self.graph.size();
         let spots = hosts * (1 + usize::from(self.shared.is_some()) + self.detours.len());
         let trees = self.trees.size() + self.copies.size();
-        let bytes = hosts * size_of::<HostId>() + links * 16 + spots * size_of::<paths::PathStep>() + trees * 8;
-        (hosts + links + spots + trees, bytes)
+        let outages = self.outages.size();
+        let bytes = hosts * size_of::<HostId>()
+            + links * size_of::<graph::GraphEdge>()
+            + spots * size_of::<paths::PathStep>()
+            + trees * 8
+            + outages * size_of::<[HostId; 2]>();
+        (hosts + links + spots + trees + outages, bytes)
     }
 
     /// The shortest paths.
@@ -310,25 +328,25 @@ impl Routes {
     }
 
     /// The trees in which each broker of a set stands twice, as far as there are two paths to it,
-    /// for events that should be there within `deadline_us`. They stay until a path of
-    /// [`Routes::trees`] changes, a link is new or gone, or one of theirs costs more or less than a
-    /// threshold allows.
+    /// or more often as `paths` says, for events that should be there within `deadline_us`. They
+    /// stay until a path of [`Routes::trees`] changes, a link is new or gone, one of theirs costs
+    /// more or less than a threshold allows, or an end has trouble or no more.
     ///
     /// # Panics
     /// When the set is not sorted, or has a host twice.
-    pub fn copies(&mut self, set: &[HostId], deadline_us: u64) -> &CopyTrees {
+    pub fn copies(&mut self, set: &[HostId], paths: TopicPaths, deadline_us: u64) -> &CopyTrees {
         assert!(set.is_sorted_by(|one, other| one < other), "sets are sorted and without repetition");
-        let Routes { own, version, structure, graph, pairs, copies, threshold_percent, epoch, .. } = self;
-        let deadline_us = copies::rounded_us(deadline_us);
-        let ground = PlanGround { graph, version: *version, structure: *structure };
-        let is_good = |known: &mut CopyTrees| known.are_good(ground, *threshold_percent);
-        copies.get((set, deadline_us), *epoch, is_good, || {
+        let Routes { own, version, structure, graph, pairs, copies, outages, threshold_percent, epoch, .. } = self;
+        let wanted = PathsWanted::new(paths, deadline_us);
+        let ground = PlanGround { own: *own, graph, outages, version: *version, structure: *structure };
+        let is_good = |known: &mut CopyTrees| known.are_good(ground, set, *threshold_percent);
+        copies.get((set, wanted.number()), *epoch, is_good, || {
             let of_version = version.unwrap_or(0);
             if pairs.as_ref().is_none_or(|(known, _)| *known != of_version) {
                 *pairs = OwnPairs::new(graph, *own).map(|pairs| (of_version, pairs));
             }
             let pairs = pairs.as_mut().map(|(_, pairs)| pairs);
-            pairs.map_or_else(CopyTrees::default, |pairs| pairs.trees(ground, set, deadline_us))
+            pairs.map_or_else(CopyTrees::default, |pairs| pairs.trees(ground, set, wanted))
         })
     }
 

@@ -3,6 +3,7 @@
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::cost::HOP_COST_US;
 use super::disjoint::{DisjointPairs, PathPair, SHARED_BROKER, SHARED_LINK, is_link_of};
 use super::graph::{Graph, GraphEdge};
 use super::paths::Paths;
@@ -75,7 +76,7 @@ impl PairSearch<'_> {
     /// See [`PairRank`].
     pub(super) fn rank(&self, pair: &PathPair) -> PairRank {
         let missed = pair.paths.iter().filter(|path| !self.is_in_time(path)).count();
-        (missed, pair.shared(), pair.paths.iter().map(|path| self.sum(path, |edge| edge.cost)).sum())
+        (missed, pair.shared(), pair.paths.iter().map(|path| self.cost(path)).sum())
     }
 
     /// The part of the rank that tells whether two paths are as safe as two others.
@@ -84,13 +85,23 @@ impl PairSearch<'_> {
         (missed, shared)
     }
 
-    fn is_in_time(&self, path: &[u32]) -> bool {
+    pub(super) fn is_in_time(&self, path: &[u32]) -> bool {
         self.time_us(path) <= self.deadline_us
+    }
+
+    /// The cost of a path, microseconds.
+    pub(super) fn cost(&self, path: &[u32]) -> u64 {
+        self.sum(path, |edge| edge.cost)
     }
 
     /// The time of a path, microseconds.
     pub(super) fn time_us(&self, path: &[u32]) -> u64 {
         self.sum(path, GraphEdge::time_us)
+    }
+
+    /// The delays of the links of a path, and the work of its brokers, microseconds.
+    pub(super) fn delay_us(&self, path: &[u32]) -> u64 {
+        self.sum(path, |edge| u64::from(edge.delay_us) + HOP_COST_US)
     }
 
     fn sum(&self, path: &[u32], of: impl Fn(&GraphEdge) -> u64) -> u64 {
@@ -100,7 +111,7 @@ impl PairSearch<'_> {
 
     /// By broker: the least sum of weights over a path from this one, [`u64::MAX`] without a path,
     /// and the broker before it. A link without a weight is not taken.
-    fn search(&self, from: u32, weigh: impl Fn(u32, &GraphEdge) -> Option<u64>) -> Vec<(u64, u32)> {
+    pub(super) fn search(&self, from: u32, weigh: impl Fn(u32, &GraphEdge) -> Option<u64>) -> Vec<(u64, u32)> {
         let mut least = vec![(u64::MAX, from); self.graph.hosts.len()];
         least[from as usize].0 = 0;
         let mut heap = BinaryHeap::from([Reverse((0_u64, from))]);
@@ -130,14 +141,19 @@ impl PairSearch<'_> {
     }
 
     /// The path of least weight from the source.
-    fn path(&self, to: u32, weigh: impl Fn(u32, &GraphEdge) -> Option<u64>) -> Option<Vec<u32>> {
+    pub(super) fn path(&self, to: u32, weigh: impl Fn(u32, &GraphEdge) -> Option<u64>) -> Option<Vec<u32>> {
         self.followed(to, &self.search(self.source, weigh))
     }
 
     /// The path to a broker in the result of a search from the source.
     fn followed(&self, to: u32, least: &[(u64, u32)]) -> Option<Vec<u32>> {
+        self.followed_from(self.source, to, least)
+    }
+
+    /// The path to a broker in the result of a search from another one.
+    pub(super) fn followed_from(&self, from: u32, to: u32, least: &[(u64, u32)]) -> Option<Vec<u32>> {
         let mut path = vec![to];
-        while let Some(at) = path.last().copied().filter(|at| *at != self.source) {
+        while let Some(at) = path.last().copied().filter(|at| *at != from) {
             let (sum, before) = least[at as usize];
             path.push(Some(before).filter(|_| sum < u64::MAX)?);
         }

@@ -70,6 +70,7 @@ impl Watch {
         }
         (self.version, self.structure) = (topology.version(), topology.structure());
         routes.update(topology);
+        routes.record_outages(now);
         self.ways_at = now + WAYS_PAUSE * beyond_few(topology);
         self.costs_at = now + self.ways_every;
         self.hold(now, routes);

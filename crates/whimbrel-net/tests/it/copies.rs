@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use whimbrel_event::{EventId, HostId, Reliability, split_mix};
-use whimbrel_net::route::TopicPaths;
+use whimbrel_net::route::{Availability, TopicPaths};
 use whimbrel_net::{Hop, Net, NetStats};
 
 use crate::fabric::node::Setup;
@@ -27,7 +27,12 @@ pub struct Copied {
 impl Copied {
     /// Nodes with wires of 10 ms, and those that want all events.
     pub fn new(nodes: usize, wires: &[[usize; 2]], wanting: &[usize], change: fn(&mut Net)) -> Copied {
-        let setup = |number: usize| Setup { change, paths: TopicPaths::Two, ..Setup::named(format!("b{number}")) };
+        Copied::over(TopicPaths::Two, nodes, wires, wanting, change)
+    }
+
+    /// As [`Copied::new`], over these paths.
+    fn over(paths: TopicPaths, nodes: usize, wires: &[[usize; 2]], wanting: &[usize], change: fn(&mut Net)) -> Copied {
+        let setup = |number: usize| Setup { change, paths, ..Setup::named(format!("b{number}")) };
         let mut fabric = Fabric::new((0..nodes).map(setup));
         for ends in wires {
             fabric.link(*ends, MILLI * 10);
@@ -121,6 +126,53 @@ fn a_link_or_a_broker_that_falls_silent_delays_no_event() {
     world.flow(SECOND);
     world.fabric.run(SECOND);
     assert_eq!(world.late(), 0);
+}
+
+/// Node 6 behind five others, each of which is linked to node 0.
+const FIVE_WAYS: [[usize; 2]; 10] = [[0, 1], [0, 2], [0, 3], [0, 4], [0, 5], [1, 6], [2, 6], [3, 6], [4, 6], [5, 6]];
+
+/// Two links of one end fall silent one after the other, and when that is known, two others at
+/// once. Returns the number of late events, and of those that took more than two paths.
+fn failing_at_one_end(paths: TopicPaths, failing: [[usize; 2]; 4]) -> (usize, u64) {
+    let mut world = Copied::over(paths, 7, &FIVE_WAYS, &[6], |_| {});
+    world.flow(SECOND);
+    for (number, wire) in failing.into_iter().enumerate() {
+        let at = FIVE_WAYS.iter().position(|ends| *ends == wire).expect("it is a wire");
+        wire.iter().for_each(|node| world.fabric.trouble(at, *node, SILENT));
+        world.flow(if number < 2 { SECOND } else { Duration::ZERO });
+    }
+    // The others are not yet known to be silent.
+    world.flow(MILLI * 60);
+    world.fabric.run(MILLI * 150);
+    (world.late(), world.sum(|stats| stats.events_targeted))
+}
+
+#[test]
+fn around_an_end_in_trouble_every_way_is_taken() {
+    let [destination, source] = [[[1, 6], [2, 6], [3, 6], [4, 6]], [[0, 1], [0, 2], [0, 3], [0, 4]]];
+    for failing in [destination, source] {
+        let (late, targeted) = failing_at_one_end(TopicPaths::Targeted, failing);
+        assert!(late == 0 && targeted > 0, "{failing:?}: {late} late, {targeted} over more paths");
+        let (late, targeted) = failing_at_one_end(TopicPaths::Two, failing);
+        assert!(late > 0 && targeted == 0, "{failing:?}: {late} late with two paths");
+    }
+    let mut calm = Copied::over(TopicPaths::Targeted, 7, &FIVE_WAYS, &[6], |_| {});
+    calm.flow(SECOND);
+    assert_eq!(calm.sum(|stats| stats.events_targeted), 0, "without trouble two paths are enough");
+}
+
+#[test]
+fn an_event_takes_as_many_paths_as_its_availability_needs() {
+    // Nothing is known of outages: a way over two links and a broker is in order for 0.9997.
+    for (ppm, ways) in [(999_000, 1), (999_900, 2), (999_999, 2)] {
+        let target = Availability::of_ppm(ppm).expect("it is in the range");
+        let mut world = Copied::over(TopicPaths::Available(target), 7, &FIVE_WAYS, &[6], |_| {});
+        world.flow(MILLI * 100);
+        world.fabric.run(SECOND);
+        let relayed = world.sum(|stats| stats.events_relayed);
+        assert_eq!((world.late(), relayed), (0, 10 * ways), "{ppm}");
+        world.fabric.check().expect("each event has arrived once, in order");
+    }
 }
 
 /// Numbers that follow from a seed.

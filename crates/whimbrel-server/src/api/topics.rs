@@ -6,13 +6,14 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use whimbrel_core::{
-    LateCause, ListedProfile, PROFILES_MAX, Profile, ProfilesPage, RankedProfile, SLACK_BOUNDS_PERCENT, TopicRate,
+    Availability, LateCause, ListedProfile, PROFILES_MAX, Profile, ProfilesPage, RankedProfile, SLACK_BOUNDS_PERCENT,
+    TopicRate,
 };
 use whimbrel_selector::TopicFilter;
 
 use super::answers::{DeadlineDeliveries, LateCount, SlackCount, TopicChanged, TopicProfile, TopicProfiles};
 use super::{Shared, json, percent, refuse};
-use crate::config::topic::{KEYS, PERSISTENCES, RELIABILITIES, TRANSPORTS, contradiction, set, word_of};
+use crate::config::topic::{KEYS, PATHS, PERSISTENCES, RELIABILITIES, TRANSPORTS, contradiction, set, word_of};
 use crate::config::value::{Kind, Refusal, Value};
 
 /// Profiles in one answer, unless fewer are asked for.
@@ -117,8 +118,19 @@ fn listed(listed: &ListedProfile) -> TopicProfile {
 }
 
 fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
-    let Profile { filter, persistence, reliability, deadline, period, rate, importance, expiry, transport, paths } =
-        profile;
+    let Profile {
+        filter,
+        persistence,
+        reliability,
+        deadline,
+        period,
+        rate,
+        importance,
+        expiry,
+        transport,
+        paths,
+        availability,
+    } = profile;
     let millis = |duration: &std::time::Duration| duration.as_millis() as u64;
     TopicProfile {
         filter: filter.to_string(),
@@ -134,7 +146,8 @@ fn answer(rank: Option<u32>, profile: &Profile) -> TopicProfile {
         period_ms: period.as_ref().map(millis),
         expiry_ms: expiry.as_ref().map(millis),
         transport: word_of(&TRANSPORTS, *transport).to_owned(),
-        paths: paths.count(),
+        paths: word_of(&PATHS, *paths).to_owned(),
+        availability_ppm: availability.map(Availability::ppm),
         deliveries: None,
     }
 }
@@ -152,7 +165,7 @@ mod tests {
     #[test]
     fn a_profile_is_read_from_a_request_as_from_the_configuration() {
         let query = "rank=3&deadline=50%20ms&persistence=volatile&rate=100%2Fs&importance=9&reliability=reliable&expiry=10s&period=5s\
-             &transport=datagram&paths=2";
+             &transport=datagram&paths=targeted";
         let made = read("alarm/#", Some(query)).expect("it is valid");
         let rate = NonZeroU32::new(100).map(TopicRate::Events);
         let profile = Profile {
@@ -165,12 +178,16 @@ mod tests {
             expiry: Some(Duration::from_secs(10)),
             period: Some(Duration::from_secs(5)),
             transport: TopicTransport::Datagram,
-            paths: TopicPaths::Two,
+            paths: TopicPaths::Targeted,
+            availability: None,
         };
         assert_eq!(made, RankedProfile { rank: 3, profile });
         let shown = answer(Some(3), &made.profile);
         assert_eq!((shown.rate.as_deref(), shown.deadline_ms), (Some("100/s"), Some(50)));
-        assert_eq!((shown.period_ms, &*shown.transport, shown.paths), (Some(5_000), "datagram", 2));
+        assert_eq!((shown.period_ms, &*shown.transport, &*shown.paths), (Some(5_000), "datagram", "targeted"));
+        let made = read("a", Some("deadline=50ms&availability=0.9999")).expect("it is valid");
+        assert_eq!(made.profile.availability.map(Availability::ppm), Some(999_900));
+        assert_eq!(answer(None, &made.profile).availability_ppm, Some(999_900));
     }
 
     #[test]
@@ -181,7 +198,10 @@ mod tests {
         assert!(refused("a", "deadline=2h").contains("to 1h"));
         assert!(refused("a", "period=25h").contains("`period` is out of range"));
         assert!(refused("a", "transport=pigeon").contains("datagram"));
-        assert!(refused("a", "deadline=1s&paths=3").contains("1 to 2"));
+        assert!(refused("a", "deadline=1s&paths=3").contains("1, 2, targeted"));
+        assert!(refused("a", "deadline=1s&availability=1").contains("0.5 to 0.999999"));
+        assert!(refused("a", "deadline=1s&paths=2&availability=0.9").contains("`paths` and `availability`"));
+        assert!(refused("a", "availability=0.9").contains("no `deadline`"));
         assert!(refused("a", "paths=2").contains("no `deadline`"));
         assert!(refused("a", "rate=fast").contains("\"100/s\""));
         assert!(refused("a", "rate=0/s").contains("is no rate"));

@@ -171,7 +171,7 @@ keys! {
 
     "telemetry" "otlp_endpoint" None, "URL", Kind::Endpoint, "",
         "The OpenTelemetry collector that gets traces, by OTLP over HTTP; /v1/traces is added to it; none if it is not given";
-    "telemetry" "sample" None, "RATIO", Kind::Ratio, "0.01",
+    "telemetry" "sample" None, "RATIO", Kind::Ratio(0, 1_000_000), "0.01",
         "The share of events that are traced although their publishers do not ask for it; give all brokers the same";
 
     "journal" "max_log" None, "SIZE", Kind::Size(6 * MIB, 1024 * GIB), "64 GiB",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use miette::NamedSource;
 use toml::Spanned;
 use toml::de::DeValue;
-use whimbrel_core::{DEADLINE_MAX, PROFILES_MAX, Persistence, Profile, TopicPaths, TopicTransport};
+use whimbrel_core::{Availability, DEADLINE_MAX, PROFILES_MAX, Persistence, Profile, TopicPaths, TopicTransport};
 use whimbrel_event::{IMPORTANCE_MAX, Reliability};
 
 use super::problem::{Place, Problem};
@@ -33,8 +33,12 @@ pub(crate) const RELIABILITIES: [(&str, Reliability); 2] =
 pub(crate) const TRANSPORTS: [(&str, TopicTransport); 2] =
     [("stream", TopicTransport::Stream), ("datagram", TopicTransport::Datagram)];
 
+/// The words for paths.
+pub(crate) const PATHS: [(&str, TopicPaths); 3] =
+    [("1", TopicPaths::One), ("2", TopicPaths::Two), ("targeted", TopicPaths::Targeted)];
+
 /// The keys of a profile beside its filter, with their values.
-pub(crate) const KEYS: [(&str, Kind); 9] = [
+pub(crate) const KEYS: [(&str, Kind); 10] = [
     ("persistence", Kind::Choice(&[PERSISTENCES[0].0, PERSISTENCES[1].0, PERSISTENCES[2].0])),
     ("reliability", Kind::Choice(&[RELIABILITIES[0].0, RELIABILITIES[1].0])),
     ("deadline", Kind::Duration(1, DEADLINE_MAX.as_millis() as u64)),
@@ -43,16 +47,17 @@ pub(crate) const KEYS: [(&str, Kind); 9] = [
     ("importance", Kind::Count(1, IMPORTANCE_MAX as u64)),
     ("expiry", Kind::Duration(1, EXPIRY_MAX_MS)),
     ("transport", Kind::Choice(&[TRANSPORTS[0].0, TRANSPORTS[1].0])),
-    ("paths", Kind::Count(1, 2)),
+    ("paths", Kind::Choice(&[PATHS[0].0, PATHS[1].0, PATHS[2].0])),
+    ("availability", Kind::Ratio(*Availability::RANGE_PPM.start(), *Availability::RANGE_PPM.end())),
 ];
 
 const TOPIC: &str = "write [[topic]] with `filter`, a topic filter, and some of `persistence` (\"auto\", \"persistent\" or \
                      \"volatile\"), `reliability` (\"reliable\" or \"best-effort\"), `deadline` (\"50 ms\"), `period` (\"5 s\"), \
                      `rate` (\"100/s\" or \"64 KiB/s\"), `importance` (1 to 10), `expiry` (\"10 s\"), `transport` \
-                     (\"stream\" or \"datagram\") and `paths` (1 or 2)";
+                     (\"stream\" or \"datagram\"), and `paths` (1, 2 or \"targeted\") or `availability` (0.9999)";
 
 /// Keys reserved for later versions.
-const LATER: [&str; 2] = ["availability", "domains"];
+const LATER: [&str; 1] = ["domains"];
 
 /// The tables of `whimbrel.toml`; the first that matches a topic counts.
 #[derive(Debug, Default)]
@@ -125,7 +130,10 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
         ("deadline", Value::Duration(deadline)) => profile.deadline = Some(whole_millis(*deadline)),
         ("period", Value::Duration(period)) => profile.period = Some(whole_millis(*period)),
         ("transport", Value::Text(word)) => profile.transport = value_of(&TRANSPORTS, word),
-        ("paths", Value::Number(count)) => profile.paths = TopicPaths::of_count(*count).expect("it is in the range"),
+        ("paths", Value::Text(word)) => profile.paths = value_of(&PATHS, word),
+        ("availability", Value::Real(share)) => {
+            profile.availability = Availability::of_ppm((share * 1e6).round() as u32)
+        }
         ("rate", Value::Rate(rate)) => profile.rate = Some(*rate),
         ("importance", Value::Number(importance)) => profile.importance = Some(*importance as u8),
         ("expiry", Value::Duration(expiry)) => profile.expiry = Some(whole_millis(*expiry)),
@@ -135,8 +143,13 @@ pub(crate) fn set(profile: &mut Profile, key: &str, value: &Value) {
 
 /// Why settings do not go together, if so.
 pub(crate) fn contradiction(profile: &Profile) -> Option<&'static str> {
-    let is_unwatched = profile.paths != TopicPaths::One && profile.deadline.is_none();
-    is_unwatched.then_some("a topic profile has `paths`, and no `deadline`")
+    let Profile { paths, availability, deadline, .. } = profile;
+    match (*paths != TopicPaths::One, availability.is_some(), deadline.is_some()) {
+        (true, true, _) => Some("a topic profile has `paths` and `availability`, which chooses how many there are"),
+        (true, false, false) => Some("a topic profile has `paths`, and no `deadline`"),
+        (false, true, false) => Some("a topic profile has `availability`, and no `deadline`"),
+        _ => None,
+    }
 }
 
 /// A duration of at least a millisecond, without the part of one.

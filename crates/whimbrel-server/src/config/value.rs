@@ -16,6 +16,9 @@ pub const PEERS_MAX: usize = 64;
 /// Texts of a list, at most.
 pub const TEXTS_MAX: usize = 64;
 
+/// Parts per million of one.
+const PPM: f64 = 1e6;
+
 /// The longest host name, in bytes (RFC 1035).
 const HOST_MAX: usize = 253;
 
@@ -34,10 +37,10 @@ pub enum Kind {
     Size(u64, u64),
     /// A duration between the bounds, in milliseconds, both included.
     Duration(u64, u64),
-    /// One of a few words.
+    /// One of a few words; a number among them may be written as one.
     Choice(&'static [&'static str]),
-    /// A number from 0 to 1, both included.
-    Ratio,
+    /// A number between the bounds, in parts per million, both included.
+    Ratio(u32, u32),
     /// Degrees, at most this many to either side of 0.
     Degrees(u16),
     /// `http://HOST:PORT`, with a path or without.
@@ -111,7 +114,7 @@ impl Kind {
                 format!("a duration with its unit, such as {examples}, from {}", self.values())
             }
             Kind::Choice(_) => format!("one of {}", self.values()),
-            Kind::Ratio => format!("a number from {}", self.values()),
+            Kind::Ratio(..) => format!("a number from {}", self.values()),
             Kind::Degrees(_) => format!("degrees such as 52.23, from {}", self.values()),
             Kind::Endpoint => "an address such as \"http://127.0.0.1:4318\"".into(),
             Kind::Peers => "a host and port such as \"broker.example.org:7117\", or a list of them".into(),
@@ -136,7 +139,7 @@ impl Kind {
             Kind::Size(min, max) => format!("{} to {}", ByteSize(min), ByteSize(max)),
             Kind::Duration(min, max) => format!("{} to {}", duration(min), duration(max)),
             Kind::Choice(words) | Kind::Words(words) => words.join(", "),
-            Kind::Ratio => "0 to 1".into(),
+            Kind::Ratio(min, max) => format!("{} to {}", f64::from(min) / PPM, f64::from(max) / PPM),
             Kind::Degrees(most) => format!("-{most} to {most}"),
             Kind::Endpoint => "`http://HOST:PORT`".into(),
             Kind::Peers => "list of `HOST:PORT`".into(),
@@ -173,7 +176,7 @@ impl Kind {
             },
             Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
             Kind::Choice(_) => self.mismatch("is not known"),
-            Kind::Ratio => self.read_real(text, 0.0, 1.0),
+            Kind::Ratio(min, max) => self.read_real(text, f64::from(min) / PPM, f64::from(max) / PPM),
             Kind::Degrees(most) => self.read_real(text, -f64::from(most), f64::from(most)),
             Kind::Endpoint => self.read_endpoint(text),
             Kind::Peers => read_peers(text.split(',').map(str::trim)),
@@ -222,8 +225,10 @@ impl Kind {
                     Err(_) => self.mismatch("is out of range"),
                 }
             }
-            (Kind::Ratio | Kind::Degrees(_), DeValue::Integer(number)) => self.read_text(number.as_str()),
-            (Kind::Ratio | Kind::Degrees(_), DeValue::Float(number)) => self.read_text(number.as_str()),
+            (Kind::Ratio(..) | Kind::Degrees(_) | Kind::Choice(_), DeValue::Integer(number)) => {
+                self.read_text(number.as_str())
+            }
+            (Kind::Ratio(..) | Kind::Degrees(_), DeValue::Float(number)) => self.read_text(number.as_str()),
             (
                 Kind::Text | Kind::Listen | Kind::Size(..) | Kind::Duration(..) | Kind::Choice(_) | Kind::Endpoint,
                 DeValue::String(s),
@@ -420,10 +425,10 @@ mod tests {
 
     #[test]
     fn ratios_lie_between_nothing_and_all() {
-        assert_eq!(Kind::Ratio.read_text("0.25"), Ok(Value::Real(0.25)));
-        assert_eq!(Kind::Ratio.read_text("1"), Ok(Value::Real(1.0)));
+        assert_eq!(Kind::Ratio(0, 1_000_000).read_text("0.25"), Ok(Value::Real(0.25)));
+        assert_eq!(Kind::Ratio(0, 1_000_000).read_text("1"), Ok(Value::Real(1.0)));
         for wrong in ["-0.1", "1.01", "NaN", "inf", "", "half"] {
-            assert!(Kind::Ratio.read_text(wrong).is_err(), "{wrong:?} was taken");
+            assert!(Kind::Ratio(0, 1_000_000).read_text(wrong).is_err(), "{wrong:?} was taken");
         }
     }
 

@@ -67,7 +67,12 @@ const COUNTERS: &[Row<Number>] = &[
         "Best-effort events of other brokers that waited behind a hole for copies of earlier ones",
         |s| s.events_held_back,
     ),
-    ("whimbrel_overlay_events_copied", "Own events that went over two ways to each broker", |s| s.net.events_copied),
+    ("whimbrel_overlay_events_copied", "Own events that went over several ways to each broker", |s| {
+        s.net.events_copied
+    }),
+    ("whimbrel_overlay_events_targeted", "Own events that went over further ways around a broker with trouble", |s| {
+        s.net.events_targeted
+    }),
     (
         "whimbrel_overlay_copies_joined",
         "Copies of events that were not passed on, as another one had gone over the same link",

@@ -263,8 +263,19 @@ fn several_paths_of_a_topic_take_a_deadline() {
     let file = File::new("dev = true\n[[topic]]\nfilter = \"a\"\ndeadline = \"50 ms\"\npaths = 2\n");
     let profile = &file.load(&[]).expect("a configuration").topics[0];
     assert_eq!(profile.paths, whimbrel_core::TopicPaths::Two);
-    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\npaths = 3\n").refusal(&[]);
-    assert_says(&refusal, "`paths`");
+    let of = |lines: &str| File::new(&format!("dev = true\n[[topic]]\nfilter = \"a\"\n{lines}\n"));
+    assert_says(&of("paths = 3").refusal(&[]), "`paths`");
+    let profile = |lines: &str| {
+        let file = of(&format!("deadline = \"50 ms\"\n{lines}"));
+        file.load(&[]).expect("a configuration").topics[0].clone()
+    };
+    assert_eq!(profile("paths = \"targeted\"").paths, whimbrel_core::TopicPaths::Targeted);
+    let target = profile("availability = 0.9999").availability;
+    assert_eq!(target, whimbrel_core::Availability::of_ppm(999_900));
+    assert_says(&of("availability = 0.9").refusal(&[]), "a topic profile has `availability`, and no `deadline`");
+    assert_says(&of("deadline = \"1 s\"\navailability = 0.2").refusal(&[]), "0.5 to 0.999999");
+    let both = of("deadline = \"1 s\"\npaths = 2\navailability = 0.9").refusal(&[]);
+    assert_says(&both, "`paths` and `availability`");
 }
 
 #[test]

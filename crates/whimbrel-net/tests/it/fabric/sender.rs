@@ -56,7 +56,8 @@ struct Destination {
     incarnation: u64,
     version: u64,
     filters: Vec<Box<str>>,
-    /// Per own stream, the tick up to which it was told everything, or should have been.
+    /// Per own stream, the tick up to which it was told everything, or should have been; of events
+    /// with a deadline that of the last event.
     last: [Tick; OWN],
     /// Per own stream, the tick after which this version is in force.
     since: [Tick; OWN],
@@ -162,7 +163,10 @@ impl Sender {
         let mut parts = Vec::new();
         for stream in 0..STREAMS.len() {
             let (after, upto) = (destination.last[stream], self.passed[stream]);
-            destination.last[stream] = upto;
+            // An event with a deadline tells what was silent before it.
+            if stream < 2 {
+                destination.last[stream] = upto;
+            }
             parts.push(part(destination, stream, (after, upto), false));
         }
         net.send_silence(now, target(host, destination), parts, out);

@@ -29,9 +29,13 @@ pub struct TopicProfile {
     /// How best-effort events go over links to other brokers: `stream` or `datagram`.
     #[serde(default)]
     pub transport: String,
-    /// How many paths events take to each broker that wants them.
+    /// The paths that events take to each broker that wants them: `1`, `2` or `targeted`.
     #[serde(default = "one")]
-    pub paths: u8,
+    pub paths: String,
+    /// The share of time in which one of the paths is to be in order, parts per million; missing:
+    /// `paths` counts.
+    #[serde(default)]
+    pub availability_ppm: Option<u32>,
     /// Whether deliveries at this broker were in time, since the profile is in effect here; missing
     /// without a deadline, and where a profile was just made or removed.
     #[serde(default)]
@@ -39,8 +43,8 @@ pub struct TopicProfile {
 }
 
 /// The paths of events at a broker that tells none.
-fn one() -> u8 {
-    1
+fn one() -> String {
+    "1".to_owned()
 }
 
 /// Deliveries of topics with a deadline.
