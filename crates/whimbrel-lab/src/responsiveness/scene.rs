@@ -129,7 +129,8 @@ impl Technique {
     pub fn paths(self) -> TopicPaths {
         match self {
             Technique::Direct | Technique::Best | Technique::Reactive => TopicPaths::One,
-            Technique::Multipath | Technique::Targeted => TopicPaths::Two,
+            Technique::Multipath => TopicPaths::Two,
+            Technique::Targeted => TopicPaths::Targeted,
         }
     }
 }
