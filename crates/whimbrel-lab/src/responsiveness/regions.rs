@@ -61,7 +61,7 @@ const DRAIN: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_millis(100);
 
 /// Seeds, at most: a run has fifty brokers.
-const SEEDS_MAX: u64 = 10;
+const SEEDS_MAX: u64 = 5;
 
 /// Links that two paths may cross, of those of one path.
 const CROSSINGS: f64 = 2.3;
