@@ -23,14 +23,14 @@ enum Experiment {
     /// Subscribers that lose nothing, through absences and a crash of the broker
     Durable(DurableOptions),
     /// Events with a deadline over links that become slow or lose everything
-    Responsiveness(Options),
+    Responsiveness(TripOptions),
     /// A thousand brokers, a million subscriptions, fifty regions of a cloud: how everything grows
-    Scale(ScaleOptions),
+    Scale(TripOptions),
 }
 
-/// What can be chosen for the proof of scale.
+/// What can be chosen for experiments with regions of a cloud.
 #[derive(Clone, Debug, clap::Args)]
-struct ScaleOptions {
+struct TripOptions {
     #[command(flatten)]
     options: Options,
 
@@ -68,12 +68,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let effort = Effort { full: *full, ..effort };
             (options, measure("durable", options, effort, plans)?)
         }
-        Experiment::Responsiveness(options) => {
+        Experiment::Responsiveness(TripOptions { options, round_trips }) => {
             ensure!(!options.real, "its links are simulated: there is no --real");
+            if let Some(folder) = round_trips {
+                scale::set_round_trips(folder.clone());
+            }
             let effort = options.effort_or(responsiveness::SEEDS);
             (options, measure("responsiveness", options, effort, responsiveness::VIRTUAL)?)
         }
-        Experiment::Scale(ScaleOptions { options, round_trips }) => {
+        Experiment::Scale(TripOptions { options, round_trips }) => {
             ensure!(!options.real, "a thousand brokers are simulated: there is no --real");
             if let Some(folder) = round_trips {
                 scale::set_round_trips(folder.clone());

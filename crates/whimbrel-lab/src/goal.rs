@@ -30,6 +30,9 @@ pub enum Op {
     /// Percentages: within 2 points of the value.
     #[serde(rename = "±2")]
     Near,
+    /// No goal: the figure stands beside others.
+    #[serde(rename = "-")]
+    Shown,
 }
 
 /// A bound for a figure.
@@ -67,6 +70,9 @@ impl Goal {
         Goal { op: Op::Near, value }
     }
 
+    /// No goal.
+    pub const SHOWN: Goal = Goal { op: Op::Shown, value: 0.0 };
+
     /// Whether a figure that is known to lie from `low` to `high` may meet the goal; for an exact
     /// figure they are equal.
     pub fn is_met(self, [low, high]: [f64; 2]) -> bool {
@@ -77,6 +83,7 @@ impl Goal {
             Op::Exactly => around(0.0),
             Op::About => around((self.value * ABOUT).abs()),
             Op::Near => around(POINTS),
+            Op::Shown => true,
         }
     }
 }
@@ -90,6 +97,7 @@ impl fmt::Display for Goal {
             Op::Exactly => write!(f, "= {value}"),
             Op::About => write!(f, "{value} ±10%"),
             Op::Near => write!(f, "{value} ±2"),
+            Op::Shown => write!(f, "-"),
         }
     }
 }
@@ -107,6 +115,7 @@ mod tests {
         assert!(exact(Goal::about(2.0), 1.81) && exact(Goal::about(2.0), 2.19));
         assert!(!exact(Goal::about(2.0), 1.79) && !exact(Goal::about(2.0), 2.21));
         assert!(exact(Goal::near(-5.0), -7.0) && !exact(Goal::near(-5.0), -2.9));
+        assert!(exact(Goal::SHOWN, 7.0));
         assert!(Goal::about(2.0).is_met([0.0, 9.0]) && Goal::at_most(0.0).is_met([0.0, 1.0]));
     }
 }

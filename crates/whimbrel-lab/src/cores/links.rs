@@ -5,7 +5,7 @@ use std::time::Duration;
 use whimbrel_core::{Channel, PeerLink};
 
 use super::door::Said;
-use super::wire::{Departed, Parcel, WayCourse, WayTruth, Wire};
+use super::wire::{Departed, PacketSums, Parcel, WayCourse, WayTruth, Wire};
 use super::{Cores, START, Task, What};
 
 /// The time from a link's end, or a dial without an answer, to the next dial: between the first and
@@ -117,6 +117,13 @@ impl Cores {
         let is_it = |wire: &&Wire| [from, to].iter().all(|node| wire.ends.iter().any(|(end, _)| end == node));
         let wire = self.wires.iter().find(is_it).expect("they are linked");
         wire.served(wire.side_of(from))
+    }
+
+    /// All that all brokers have given to the network.
+    pub fn sent(&self) -> PacketSums {
+        let mut sum = PacketSums::default();
+        self.wires.iter().for_each(|wire| (0..2).for_each(|side| sum.add(wire.sent(side))));
+        sum
     }
 
     /// Serves the driver of a side of a wire: frames leave, and its broker is told of room.

@@ -96,7 +96,26 @@ struct Direction {
     looks: Option<Time>,
     /// Bytes that have left the driver, by channel.
     served: [u64; Channel::STREAMS],
+    /// All that the network was given.
+    sent: PacketSums,
     random: Random,
+}
+
+/// Packets, and the bytes in them without what QUIC puts around them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketSums {
+    /// Packets, each try of one that is repeated included.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl PacketSums {
+    /// Adds others.
+    pub fn add(&mut self, other: PacketSums) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
 }
 
 /// A frame of a stream that has left a driver.
@@ -117,6 +136,7 @@ struct LeavingPacket {
     /// When the network was given it, and when its last byte leaves.
     given: Time,
     sent: Time,
+    bytes: usize,
     is_lost: bool,
 }
 
@@ -152,12 +172,13 @@ impl Direction {
 
     /// When a packet arrives; `None`: never. `round`: the round trip.
     fn arrival(&mut self, packet: LeavingPacket, round: Duration) -> Option<Time> {
-        let LeavingPacket { channel, given, sent, is_lost } = packet;
+        let LeavingPacket { channel, given, sent, bytes, is_lost } = packet;
+        self.sent.add(PacketSums { packets: 1, bytes: bytes as u64 });
         if channel == Channel::Datagram {
             return (!is_lost).then(|| sent + self.delay(given));
         }
         let flow = self.flows[channel as usize];
-        let sent = if is_lost { self.mend(flow, given, round)? } else { sent };
+        let sent = if is_lost { self.mend(flow, packet, round)? } else { sent };
         let arrives = flow.arrives.max(sent + self.delay(sent));
         // What follows the packet that is being tried is sent again together.
         let mended = if is_lost && flow.mended <= given { sent } else { flow.mended };
@@ -178,7 +199,8 @@ impl Direction {
                 self.busy = self.busy.max(now) + Duration::from_secs_f64(frame.len() as f64 / bytes);
             }
             self.served[channel as usize] += frame.len() as u64;
-            let packet = LeavingPacket { channel, given: now, sent: self.busy.max(now), is_lost: self.loses(now) };
+            let (sent, bytes, is_lost) = (self.busy.max(now), frame.len(), self.loses(now));
+            let packet = LeavingPacket { channel, given: now, sent, bytes, is_lost };
             let arrival = self.arrival(packet, round);
             self.departed.extend(arrival.map(|arrives| Departed { channel, frame, arrives }));
         }
@@ -212,6 +234,7 @@ impl Wire {
             departed: Vec::new(),
             looks: None,
             served: [0; Channel::STREAMS],
+            sent: PacketSums::default(),
             random: random.fork(),
         });
         Wire { ends, is_up: false, is_cut: false, is_redialled, sides }
@@ -251,7 +274,8 @@ impl Wire {
         let left = own.leave(now, packet.bytes);
         let is_lost = left.is_none() || own.loses(now);
         let sent = now + left.unwrap_or_default();
-        own.arrival(LeavingPacket { channel: packet.channel, given: now, sent, is_lost }, round)
+        let Parcel { channel, bytes } = packet;
+        own.arrival(LeavingPacket { channel, given: now, sent, bytes, is_lost }, round)
     }
 
     /// The present round trip.
@@ -291,6 +315,11 @@ impl Wire {
         self.sides[side].served
     }
 
+    /// All that a side has given to the network.
+    pub fn sent(&self, side: usize) -> PacketSums {
+        self.sides[side].sent
+    }
+
     /// A channel of a side of which its broker is to be told that fewer bytes are unsent.
     pub fn room(&mut self, side: usize) -> Option<(Channel, usize)> {
         self.sides[side].driver.room()
@@ -323,13 +352,15 @@ pub struct Parcel {
 impl Direction {
     /// When a lost packet is sent again with success; `None`: not within [`TRIES_MAX`]. `round`:
     /// the round trip.
-    fn mend(&mut self, flow: ChannelFlow, now: Time, round: Duration) -> Option<Time> {
+    fn mend(&mut self, flow: ChannelFlow, packet: LeavingPacket, round: Duration) -> Option<Time> {
+        let LeavingPacket { given: now, bytes, .. } = packet;
         // An earlier packet is being tried already: this one goes when that is acknowledged.
         let (mut at, mut pause) = match flow.mended > now {
             true => (flow.mended + round, round + ACK_DELAY),
             false => (now + round + ACK_DELAY, 2 * (round + ACK_DELAY)),
         };
         for _ in 0..TRIES_MAX {
+            self.sent.add(PacketSums { packets: 1, bytes: bytes as u64 });
             if !self.loses(at) {
                 return Some(at);
             }
@@ -408,6 +439,19 @@ mod tests {
         assert!(arrived.iter().all(|delay| (8 * MILLI..=12 * MILLI).contains(delay)));
         let mean = arrived.iter().sum::<Duration>() / arrived.len() as u32;
         assert!(mean.abs_diff(10 * MILLI) < MILLI / 10, "{mean:?}");
+    }
+
+    #[test]
+    fn what_a_stream_repeats_is_counted_and_a_datagram_is_sent_once() {
+        let hole = WayTruth { loss: 1.0, ..WayTruth::steady(10 * MILLI) };
+        let course = vec![(START, hole), (START + 200 * MILLI, WayTruth::steady(10 * MILLI))];
+        let mut wire = wire([WayCourse(course), steady(10)]);
+        carried(&mut wire, START, Channel::Datagram);
+        assert_eq!(wire.sent(0), PacketSums { packets: 1, bytes: 100 });
+        // Tries at 0, 45, 135 and 315 ms.
+        carried(&mut wire, START, Channel::Reliable);
+        assert_eq!(wire.sent(0), PacketSums { packets: 5, bytes: 500 });
+        assert_eq!(wire.sent(1), PacketSums::default());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::bench::report::number;
 
 const SIZE: (u32, u32) = (860, 500);
 
-/// Colours that are distinguishable with colour-blindness (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+/// Colours that are distinguishable with colour-blindness (Okabe and Ito, then Tol).
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0x00, 0x72, 0xB2),
     RGBColor(0xD5, 0x5E, 0x00),
     RGBColor(0x00, 0x9E, 0x73),
@@ -20,6 +20,9 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0xE6, 0x9F, 0x00),
     RGBColor(0x56, 0xB4, 0xE9),
     RGBColor(0x55, 0x55, 0x55),
+    RGBColor(0x88, 0x22, 0x55),
+    RGBColor(0x33, 0x22, 0x88),
+    RGBColor(0x99, 0x99, 0x33),
 ];
 
 /// On a logarithmic axis, values below this count as zero.
@@ -219,7 +222,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let curve = |name: &str, style| Curve {
             name: name.to_owned(),
-            colour: 9,
+            colour: 12,
             style,
             points: vec![
                 Point { x: 1.0, y: 0.0, spread: None },

@@ -9,7 +9,7 @@ use super::Effort;
 use super::chart::Chart;
 use crate::bench::process;
 use crate::bench::report::number;
-use crate::goal::Goal;
+use crate::goal::{Goal, Op};
 
 /// The description of a row.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,8 @@ impl Head {
     fn with(self, ours: f64, samples: &[f64]) -> Row {
         assert!(samples.iter().all(|sample| sample.is_finite()), "{} has figures: {samples:?}", self.id);
         let spread = [f64::min, f64::max].map(|pick| samples.iter().copied().reduce(pick).expect("there are samples"));
-        Row { ours: Some(ours), spread: Some(spread), met: Some(self.goal.is_met([ours; 2])), ..self.empty() }
+        let met = (self.goal.op != Op::Shown).then(|| self.goal.is_met([ours; 2]));
+        Row { ours: Some(ours), spread: Some(spread), met, ..self.empty() }
     }
 
     /// A row that cannot be measured here, with the reason.
@@ -120,7 +121,7 @@ pub struct Row {
     pub floor: Option<f64>,
     /// The goal.
     pub goal: Goal,
-    /// Whether the goal was met; absent if it could not be measured.
+    /// Whether the goal was met; absent if there is none, or it could not be measured.
     pub met: Option<bool>,
     /// Why it was not met, or could not be measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
 //! `whimbrel plan`: which brokers to link, computed from measured round trips.
 
-mod disjoint;
+pub mod disjoint;
 pub mod links;
-mod paths;
+pub mod paths;
 mod trips;
 
 use std::fmt::Write;

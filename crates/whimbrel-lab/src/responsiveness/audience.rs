@@ -15,7 +15,7 @@ pub const NUMBER_BYTES: usize = 8;
 pub struct Audience {
     now: Time,
     node: usize,
-    topics: &'static [&'static str],
+    topics: Vec<String>,
     /// By topic: when each event was published.
     pub sent: Vec<Vec<Time>>,
     /// By subscriber: when each event of its topic arrived first, or [`Time::MAX`]. Events at the
@@ -31,7 +31,7 @@ pub struct Audience {
 
 impl Audience {
     /// Nothing was published to these topics, which have this many subscribers.
-    pub fn new(now: Time, topics: &'static [&'static str], subscribers: usize) -> Audience {
+    pub fn new(now: Time, topics: Vec<String>, subscribers: usize) -> Audience {
         let [sent, came] = [topics.len(), subscribers].map(|count| vec![Vec::new(); count]);
         Audience { now, node: 0, topics, sent, came, hops: None, repeated: 0, answered: 0 }
     }

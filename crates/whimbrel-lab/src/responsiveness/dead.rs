@@ -9,7 +9,7 @@ use whimbrel_sim::random::Random;
 
 use super::runs::play_all;
 use super::scene::{BROKERS, Contender, Preset, Technique};
-use super::stage::{BEGIN, MeshWorld, Play};
+use super::stage::{AreaWorld, BEGIN, Play};
 use super::truth::Truth;
 use crate::cores::START;
 use crate::experiment::report::{Head, Part};
@@ -49,7 +49,7 @@ impl BrokerLoss {
         let truth = Truth::mesh();
         let contender = Contender { version: Technique::Reactive, preset: Preset::Own };
         let play = Play { publishes: self.is_busy, ..Play::new(contender, &truth, self.seed << 8 | self.number) };
-        let mut world = MeshWorld::new(&play);
+        let mut world = AreaWorld::new(&play);
         let end = START + BEGIN + contender.preset.warm_up() + Duration::from_millis(random.below(SPAN_MS));
         world.run_until(end);
         let host = world.hosts()[self.victim];
@@ -57,7 +57,7 @@ impl BrokerLoss {
         world.lose(self.victim);
         let mut now = end;
         let is_there =
-            |world: &MeshWorld, node: usize| world.core(node).way_us(host).is_some_and(|us| us < DARK_COST_US);
+            |world: &AreaWorld, node: usize| world.core(node).way_us(host).is_some_and(|us| us < DARK_COST_US);
         while now.since(end) < PATIENCE && others.iter().any(|node| is_there(&world, *node)) {
             now = now + LOOK;
             world.run_until(now);

@@ -153,6 +153,14 @@ impl HopLog {
         self.0.clear();
     }
 
+    /// By topic, of the first ones: how often their events were sent over a link.
+    pub fn sent(&self, topics: usize) -> Vec<usize> {
+        let mut sent = vec![0; topics];
+        let hops = self.0.iter().filter(|hop| hop.is_sent);
+        hops.for_each(|hop| sent[hop.key.topic] += 1);
+        sent
+    }
+
     /// The hops of some events.
     fn of(&self, keys: &BTreeSet<EventKey>) -> BTreeMap<EventKey, Vec<LoggedHop>> {
         let mut by_event: BTreeMap<EventKey, Vec<LoggedHop>> = BTreeMap::new();

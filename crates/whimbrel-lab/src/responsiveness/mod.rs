@@ -6,21 +6,29 @@
 //! overlay in virtual time; the links' truth is known to a checker, which computes for every event
 //! what an omniscient router would have reached.
 
+mod area;
 mod audience;
 mod dead;
 mod judge;
+mod lateness;
+mod lossy;
 mod multihop;
 mod noise;
 mod overhead;
 mod overload;
 mod plots;
+
 mod reaction;
+mod regions;
 mod runs;
 mod scene;
+mod short;
 mod slots;
+mod spread;
 mod stage;
 mod tally;
 mod told;
+mod troubles;
 mod truth;
 
 use crate::experiment::Plan;
@@ -40,4 +48,9 @@ pub const VIRTUAL: &[Plan] = &[
     noise::PLAN,
     told::PLAN,
     overload::PLAN,
+    short::MESH,
+    short::CITIES,
+    lossy::PLAN,
+    slots::LOSSY,
+    regions::PLAN,
 ];

@@ -10,7 +10,7 @@ use super::plots;
 use super::runs::play_all;
 use super::scene::{ALL_PAIRS, BROKERS, Contender, MESH, PAIRS, PUBLISHERS, Preset, Technique};
 use super::slots::by_pair_note;
-use super::stage::{BEGIN, MeshWorld, Play};
+use super::stage::{AreaWorld, BEGIN, Play};
 use super::tally::{PairTally, RunTally, sums};
 use super::truth::{Floor, Truth};
 use crate::bench::report::number;
@@ -45,7 +45,7 @@ fn truth() -> Truth {
 /// One run: its counts, and the number of links on the path of each pair at its end.
 fn play(contender: Contender, seed: u64) -> (RunTally, [usize; PAIRS]) {
     let truth = truth();
-    let mut world = MeshWorld::new(&Play::new(contender, &truth, seed));
+    let mut world = AreaWorld::new(&Play::new(contender, &truth, seed));
     let from = START + BEGIN + contender.preset.warm_up();
     world.run_until(from + LENGTH);
     world.fall_silent();

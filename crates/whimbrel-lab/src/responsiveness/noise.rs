@@ -8,7 +8,7 @@ use whimbrel_event::Time;
 
 use super::runs::play_all;
 use super::scene::{BROKERS, Contender, Preset, Technique};
-use super::stage::{BEGIN, MeshWorld, Play};
+use super::stage::{AreaWorld, BEGIN, Play};
 use super::tally::mean;
 use super::truth::Truth;
 use crate::bench::report::number;
@@ -47,7 +47,7 @@ struct Changes {
 }
 
 /// The paths from a broker, by destination; empty where there is none.
-fn paths(world: &MeshWorld, from: usize, at: Time) -> Vec<Vec<usize>> {
+fn paths(world: &AreaWorld, from: usize, at: Time) -> Vec<Vec<usize>> {
     let hosts = world.hosts();
     let mut paths = vec![Vec::new(); BROKERS];
     for info in world.core(from).topology(at) {
@@ -68,7 +68,7 @@ fn takes(truth: &Truth, path: &[usize]) -> Duration {
 fn play(seed: u64, length: Duration) -> Changes {
     let truth = Truth::mesh().map(|way| WayTruth { noise: NOISE, ..way });
     let contender = Contender { version: Technique::Reactive, preset: Preset::Own };
-    let mut world = MeshWorld::new(&Play::new(contender, &truth, seed));
+    let mut world = AreaWorld::new(&Play::new(contender, &truth, seed));
     let from = START + BEGIN + contender.preset.warm_up();
     world.run_until(from);
     let mut known: Vec<_> = (0..BROKERS).map(|node| paths(&world, node, from)).collect();

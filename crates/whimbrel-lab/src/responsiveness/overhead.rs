@@ -8,7 +8,7 @@ use indicatif::ProgressBar;
 
 use super::runs::play_all;
 use super::scene::{BROKERS, Contender, LINKS, PAIRS, Preset, Technique};
-use super::stage::{BEGIN, BODY, MeshWorld, Play};
+use super::stage::{AreaWorld, BEGIN, BODY, Play};
 use super::tally::mean;
 use super::truth::Truth;
 use crate::bench::report::number;
@@ -34,7 +34,7 @@ const QUICK_LENGTH: Duration = Duration::from_secs(30);
 
 /// Bytes that QUIC puts around a frame at most, if each has a packet of its own: a short header
 /// with an 8-byte connection id and a 2-byte packet number, the tag, and the frame's own header.
-const QUIC_BYTES: f64 = 30.0;
+pub const QUIC_BYTES: f64 = 30.0;
 
 /// Bytes per second of all brokers together.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,18 +54,23 @@ struct SplitTraffic {
 /// A part of the traffic.
 type TrafficPart = fn(&SplitTraffic) -> f64;
 
-/// Sums over all brokers, since the beginning.
+/// What all brokers have sent since the beginning, by their own counters.
 #[derive(Clone, Copy, Debug, Default)]
-struct SentSums {
-    bytes: u64,
-    frames: u64,
-    events: u64,
-    event_bytes: u64,
+pub struct SentSums {
+    /// Bytes of all frames.
+    pub bytes: u64,
+    /// All frames.
+    pub frames: u64,
+    /// Events, counted on each link that they cross.
+    pub events: u64,
+    /// Bytes of frames with events.
+    pub event_bytes: u64,
 }
 
-fn sent(world: &MeshWorld) -> SentSums {
+/// See [`SentSums`].
+pub fn sent(world: &AreaWorld) -> SentSums {
     let mut sum = SentSums::default();
-    for node in 0..BROKERS {
+    for node in 0..world.area.brokers {
         let core = world.core(node);
         for link in core.links() {
             sum.bytes += link.counters.bytes_out;
@@ -92,7 +97,7 @@ impl OverheadRun {
         let OverheadRun { contender, size, seed, length } = *self;
         let truth = Truth::mesh();
         let play = Play { body: size, publishes: size > 0, ..Play::new(contender, &truth, seed) };
-        let mut world = MeshWorld::new(&play);
+        let mut world = AreaWorld::new(&play);
         let from = START + BEGIN + contender.preset.warm_up();
         world.run_until(from);
         let before = sent(&world);

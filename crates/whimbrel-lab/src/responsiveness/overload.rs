@@ -192,7 +192,7 @@ impl OverloadWorld {
         for source in 2..2 + sources {
             net.link_over([source, ENTRY], [(); 2].map(|()| course(WayTruth::steady(SOURCE_DELAY))));
         }
-        let audience = Audience::new(START, &TOPICS, TOPICS.len());
+        let audience = Audience::new(START, TOPICS.map(str::to_owned).to_vec(), TOPICS.len());
         let body = vec![b'.'; BODY];
         let mut world = OverloadWorld { run, net, audience, random: Random::new(seed), body };
         world.net.run_until(START + BEGIN / 2, &mut world.audience);

@@ -12,7 +12,7 @@ use super::runs::play_all;
 use super::scene::{
     ALL_PAIRS, Contender, DEADLINE, MESH, PAIRS, PUBLISHERS, Preset, REPORT_EVERY, SHOWN, SLOW, Technique, Trouble,
 };
-use super::stage::{BEGIN, MeshWorld, Play};
+use super::stage::{AreaWorld, BEGIN, Play};
 use super::tally::mean;
 use super::truth::Truth;
 use crate::bench::report::number;
@@ -117,7 +117,7 @@ struct Reaction {
 
 /// A trial that was played.
 struct PlayedTrial {
-    world: MeshWorld,
+    world: AreaWorld,
     /// When the trouble began.
     trouble: Time,
     /// The round trip of the link before it.
@@ -141,7 +141,7 @@ impl Trial {
         let link = MESH.iter().position(|(known, _)| ends(known)).expect("it is a full mesh");
         let round = 2 * truth.way(from, wanted.to, START).delay;
         truth.change(link, trouble, |side, way| kind.of(way, MESH[link].0[side] == from));
-        let mut world = MeshWorld::new(&Play::new(contender, &truth, seed << 8 | number));
+        let mut world = AreaWorld::new(&Play::new(contender, &truth, seed << 8 | number));
         world.run_until(trouble + self.watched());
         world.fall_silent();
         world.run_until(trouble + self.watched() + WATCHED);

@@ -97,20 +97,27 @@ pub enum Technique {
     Reactive,
     /// BP+QoS+MP: two paths beside.
     Multipath,
+    /// DG: two paths, and more around an end that has trouble.
+    Targeted,
 }
 
 impl Technique {
     /// All of them.
-    pub const ALL: [Technique; 4] = [Technique::Direct, Technique::Best, Technique::Reactive, Technique::Multipath];
+    pub const ALL: [Technique; 5] =
+        [Technique::Direct, Technique::Best, Technique::Reactive, Technique::Multipath, Technique::Targeted];
 
-    /// The paper's name.
+    /// The paper's name; the last is that of dissemination graphs.
     pub fn name(self) -> &'static str {
-        ["DP", "BP", "BP+QoS", "BP+QoS+MP"][self as usize]
+        ["DP", "BP", "BP+QoS", "BP+QoS+MP", "DG"][self as usize]
     }
 
     /// The broker's setting.
     pub fn routing(self) -> Routing {
-        [Routing::Direct, Routing::Best, Routing::Reactive, Routing::Reactive][self as usize]
+        match self {
+            Technique::Direct => Routing::Direct,
+            Technique::Best => Routing::Best,
+            Technique::Reactive | Technique::Multipath | Technique::Targeted => Routing::Reactive,
+        }
     }
 
     /// Whether topics have a deadline, by which brokers react.
@@ -120,7 +127,11 @@ impl Technique {
 
     /// The paths of each event.
     pub fn paths(self) -> TopicPaths {
-        if self == Technique::Multipath { TopicPaths::Two } else { TopicPaths::One }
+        match self {
+            Technique::Direct | Technique::Best | Technique::Reactive => TopicPaths::One,
+            Technique::Multipath => TopicPaths::Two,
+            Technique::Targeted => TopicPaths::Targeted,
+        }
     }
 }
 
@@ -248,29 +259,36 @@ impl SlotPlan {
         if within < settled { 1.0 } else { (DWELL - settled).as_secs_f64() / before.as_secs_f64() }
     }
 
-    /// By slot and link: whether it is bad. It depends on the seed only.
-    pub fn drawn(seed: u64) -> [[bool; LINKS]; SLOTS as usize] {
+    /// By slot and link: whether it is bad. It depends on the seed and the number of links only.
+    pub fn drawn(seed: u64, links: usize) -> Vec<Vec<bool>> {
         let mut random = Random::new(seed);
-        std::array::from_fn(|_| std::array::from_fn(|_| random.chance(BAD_PERMILLE)))
+        (0..SLOTS).map(|_| (0..links).map(|_| random.chance(BAD_PERMILLE)).collect()).collect()
     }
 
     /// The truth of a run: in each slot some paths are bad, and before and behind them none.
-    pub fn truth(&self, mesh: &Truth, seed: u64, trouble: Trouble) -> Truth {
-        let drawn = SlotPlan::drawn(seed);
+    pub fn truth(&self, map: &Truth, seed: u64, trouble: Trouble) -> Truth {
+        self.truth_by(map, seed, |_, way| trouble.of(way))
+    }
+
+    /// The same, where `of` gives the truth of a path in trouble by the number of its link plus
+    /// that of the slot.
+    pub fn truth_by(&self, map: &Truth, seed: u64, of: impl Fn(usize, WayTruth) -> WayTruth) -> Truth {
+        let drawn = SlotPlan::drawn(seed, map.links.len());
         let course = |link: usize, course: &WayCourse| {
             let good = course.0[0].1;
-            let slot = |(slot, bad): (u32, &[bool; LINKS])| {
-                (self.from + self.dwell * slot, if bad[link] { trouble.of(good) } else { good })
+            let slot = |(slot, bad): (u32, &Vec<bool>)| {
+                let way = if bad[link] { of(link + slot as usize, good) } else { good };
+                (self.from + self.dwell * slot, way)
             };
             let slots = (0..).zip(&drawn).map(slot);
             WayCourse(course.0[..1].iter().copied().chain(slots).chain([(self.end(), good)]).collect())
         };
-        let links = mesh.links.iter().enumerate();
-        let of = |(link, truth): (usize, &LinkTruth)| LinkTruth {
+        let links = map.links.iter().enumerate();
+        let link_truth = |(link, truth): (usize, &LinkTruth)| LinkTruth {
             ends: truth.ends,
             courses: truth.courses.each_ref().map(|each| course(link, each)),
         };
-        Truth { links: links.map(of).collect() }
+        Truth { links: links.map(link_truth).collect() }
     }
 }
 

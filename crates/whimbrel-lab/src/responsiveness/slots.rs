@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::ProgressBar;
+use whimbrel_core::TopicTransport;
 use whimbrel_event::Reliability;
 
 use super::judge::DelayCauses;
@@ -13,11 +14,12 @@ use super::runs::play_all;
 use super::scene::{
     ALL_PAIRS, Contender, DEADLINE, MESH, PUBLISHERS, Preset, SHOWN, SLOTS, SlotPlan, Technique, Trouble,
 };
-use super::stage::{BEGIN, MeshWorld, Play};
+use super::stage::{AreaWorld, BEGIN, Play};
 use super::tally::{PairTally, RunTally, mean, sums};
 use super::truth::Truth;
 use crate::bench::report::number;
 use crate::cores::START;
+use crate::cores::wire::WayTruth;
 use crate::experiment::chart::{Axis, Chart};
 use crate::experiment::report::{Head, Part, Row};
 use crate::experiment::{Effort, Plan};
@@ -43,10 +45,10 @@ const COPIES_ALLOWANCE: f64 = 0.005;
 const AGREEMENT: f64 = 0.1;
 
 /// The paper's figures for s5.t1, by version: events over the deadline.
-const PAPER_LATE: [Option<f64>; 4] = [Some(22.0), Some(16.0), None, None];
+const PAPER_LATE: [Option<f64>; Technique::ALL.len()] = [Some(22.0), Some(16.0), None, None, None];
 
 /// The paper's worst losses, by version.
-const PAPER_LOST: [Option<f64>; 4] = [Some(16.4), Some(1.5), Some(1.5), Some(0.2)];
+const PAPER_LOST: [Option<f64>; Technique::ALL.len()] = [Some(16.4), Some(1.5), Some(1.5), Some(0.2), None];
 
 /// Slow paths.
 pub const DYNAMIC: Plan = Plan { id: "dynamic-delay", rows: DYNAMIC_ROWS, measure: dynamic };
@@ -61,33 +63,50 @@ pub const RELIABLE: Plan = Plan {
     measure: reliable,
 };
 
+/// Paths that lose everything, and links that lose some packets at random.
+pub const LOSSY: Plan = Plan { id: "path-failure-loss", rows: &["b-loss-5-mp", "b-loss-5-mp-stream"], measure: lossy };
+
+/// The share of packets that every link loses at random there.
+const LOSS: f64 = 0.05;
+
+/// Events that may be lost there although a way was there, per cent.
+const LOSSY_ALLOWANCE: f64 = 0.01;
+
 /// Those of the contenders stand first, in their order.
 const DYNAMIC_ROWS: &[&str] = &[
     "a-late-dp",
     "a-late-bp",
     "a-late-qos",
     "a-late-mp",
+    "a-late-dg",
     "a-late-dp-paper",
     "a-late-bp-paper",
     "a-late-qos-paper",
     "a-late-mp-paper",
+    "a-late-dg-paper",
     "a-gap-qos",
     "a-gap-mp",
+    "a-gap-dg",
     "a-gap-qos-paper",
     "a-gap-mp-paper",
+    "a-gap-dg-paper",
     "a-windows",
 ];
 
-/// In the order of the contenders.
+/// Those of the contenders stand first, in their order.
 const LOST_ROWS: &[&str] = &[
     "b-lost-dp",
     "b-lost-bp",
     "b-lost-qos",
     "b-lost-mp",
+    "b-lost-dg",
     "b-lost-dp-paper",
     "b-lost-bp-paper",
     "b-lost-qos-paper",
     "b-lost-mp-paper",
+    "b-lost-dg-paper",
+    "b-outside-cuts-mp",
+    "b-outside-cuts-dg",
 ];
 
 /// What an experiment's runs have in common.
@@ -95,6 +114,16 @@ const LOST_ROWS: &[&str] = &[
 struct SlotKind {
     trouble: Trouble,
     reliability: Reliability,
+    transport: TopicTransport,
+    /// The share of packets that every link loses at random.
+    loss: f64,
+}
+
+impl SlotKind {
+    /// Links that lose nothing when they are good, and events on streams.
+    fn new(trouble: Trouble, reliability: Reliability) -> SlotKind {
+        SlotKind { trouble, reliability, transport: TopicTransport::Stream, loss: 0.0 }
+    }
 }
 
 /// One run.
@@ -111,13 +140,16 @@ impl SlotRun {
         let preset = self.contender.preset;
         let from = START + BEGIN + preset.warm_up();
         let slots = if self.is_whole { SlotPlan::whole(from) } else { SlotPlan::windows(from, preset) };
-        let truth = slots.truth(&Truth::mesh(), self.seed, self.of.trouble);
+        let mesh = Truth::mesh().map(|way| WayTruth { loss: self.of.loss, ..way });
+        let truth = slots.truth(&mesh, self.seed, self.of.trouble);
         let play = Play {
             reliability: self.of.reliability,
-            is_judged: self.contender.version.reacts(),
+            transport: self.of.transport,
+            // The judge knows troubles that begin and end, no random loss.
+            is_judged: self.contender.version.reacts() && self.of.loss == 0.0,
             ..Play::new(self.contender, &truth, self.seed)
         };
-        let mut world = MeshWorld::new(&play);
+        let mut world = AreaWorld::new(&play);
         world.run_until(slots.end());
         world.fall_silent();
         let drain = if self.of.reliability == Reliability::Reliable { DRAIN_RELIABLE } else { DRAIN };
@@ -206,7 +238,7 @@ struct Counted {
     /// By contender.
     ids: &'static [&'static str],
     measure: &'static str,
-    paper: [Option<f64>; 4],
+    paper: [Option<f64>; Technique::ALL.len()],
     /// Points above the floor that are allowed with two paths.
     copies_allowance: f64,
     ours: fn(&PairTally) -> f64,
@@ -225,7 +257,7 @@ impl Counted {
                 Technique::Direct => Goal::near(direct),
                 Technique::Best => Goal::at_most(direct),
                 Technique::Reactive => Goal::at_most(floor + ALLOWANCE),
-                Technique::Multipath => Goal::at_most(floor + self.copies_allowance),
+                Technique::Multipath | Technique::Targeted => Goal::at_most(floor + self.copies_allowance),
             };
             let (id, paper) = (self.ids[contender.place()], self.paper[contender.version as usize]);
             let mut row = Head { id, measure: self.measure, unit: "%", paper, goal }.mean(&shares);
@@ -237,7 +269,7 @@ impl Counted {
 }
 
 fn dynamic(effort: Effort, bar: &ProgressBar) -> Result<Part> {
-    let of = SlotKind { trouble: Trouble::Slow, reliability: Reliability::BestEffort };
+    let of = SlotKind::new(Trouble::Slow, Reliability::BestEffort);
     let played = Played::new(Contender::all().collect(), effort, bar, of, true);
     let counted = Counted {
         ids: DYNAMIC_ROWS,
@@ -248,9 +280,9 @@ fn dynamic(effort: Effort, bar: &ProgressBar) -> Result<Part> {
         floor: |pair| pair.floor_late,
     };
     let mut rows = counted.rows(&played);
-    let ids = [["a-gap-qos", "a-gap-mp"], ["a-gap-qos-paper", "a-gap-mp-paper"]];
+    let ids = [["a-gap-qos", "a-gap-mp", "a-gap-dg"], ["a-gap-qos-paper", "a-gap-mp-paper", "a-gap-dg-paper"]];
     for (preset, ids) in Preset::ALL.into_iter().zip(ids) {
-        let versions = [Technique::Reactive, Technique::Multipath];
+        let versions = [Technique::Reactive, Technique::Multipath, Technique::Targeted];
         rows.extend(
             ids.into_iter().zip(versions).map(|(id, version)| gap_row(id, Contender { version, preset }, &played)),
         );
@@ -278,7 +310,7 @@ fn dynamic(effort: Effort, bar: &ProgressBar) -> Result<Part> {
 /// The part of the gap between the direct path and the floor that a version which reacts covers.
 fn gap_row(id: &'static str, contender: Contender, played: &Played) -> Row {
     let Contender { version, preset } = contender;
-    let goal = if version == Technique::Multipath { 99.9 } else { 99.0 };
+    let goal = if version == Technique::Reactive { 99.0 } else { 99.9 };
     let late = |version| mean(&played.shares(Contender { version, preset }, |pair| pair.late));
     let floor = mean(&played.shares(Contender { version: Technique::Direct, preset }, |pair| pair.floor_late));
     let (direct, ours) = (late(Technique::Direct), late(version));
@@ -299,7 +331,7 @@ fn degradations(effort: Effort) -> String {
         let mut ends = [PUBLISHERS[pair.topic], pair.to];
         ends.sort_unstable();
         let link = MESH.iter().position(|(known, _)| *known == ends).expect("it is a full mesh");
-        let bad = |seed| SlotPlan::drawn(seed).iter().filter(|slot| slot[link]).count();
+        let bad = |seed| SlotPlan::drawn(seed, MESH.len()).iter().filter(|slot| slot[link]).count();
         let _ = write!(text, " {} {}", pair.name, (1..=effort.seeds).map(bad).sum::<usize>());
     }
     text
@@ -335,7 +367,7 @@ fn dynamic_charts(played: &Played) -> Vec<Chart> {
 }
 
 fn failure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
-    let of = SlotKind { trouble: Trouble::Hole, reliability: Reliability::BestEffort };
+    let of = SlotKind::new(Trouble::Hole, Reliability::BestEffort);
     let played = Played::new(Contender::all().collect(), effort, bar, of, false);
     let counted = Counted {
         ids: LOST_ROWS,
@@ -352,8 +384,14 @@ fn failure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     let late: Vec<String> = played.contenders.iter().map(late).collect();
     let lost = played.by_pair(|pair| 100.0 * pair.lost / pair.sent);
     let latency = played.by_pair(PairTally::mean_ms);
+    let mut rows = counted.rows(&played);
+    let versions = [Technique::Multipath, Technique::Targeted];
+    rows.extend(versions.into_iter().zip(["b-outside-cuts-mp", "b-outside-cuts-dg"]).map(|(version, id)| {
+        let contender = Contender { version, preset: Preset::Own };
+        outside_cuts(id, "(b) events lost although a way was there", 0.0, contender, &played)
+    }));
     Ok(Part {
-        rows: counted.rows(&played),
+        rows,
         notes: vec![format!("(b) late or lost, %: {}", late.join("; ")), played.causes("(b)")],
         charts: vec![
             plots::by_pair(
@@ -372,8 +410,32 @@ fn failure(effort: Effort, bar: &ProgressBar) -> Result<Part> {
     })
 }
 
+/// A row of the events that were lost although an omniscient router would have had a way.
+fn outside_cuts(id: &'static str, measure: &'static str, most: f64, contender: Contender, played: &Played) -> Row {
+    let shares = played.shares(contender, |pair| pair.lost_with_way);
+    let mut row = Head { id, measure, unit: "%", paper: None, goal: Goal::at_most(most) }.mean(&shares).beside(0.0);
+    let _ = write!(row.measure, ", {}", contender.name());
+    row
+}
+
+fn lossy(effort: Effort, bar: &ProgressBar) -> Result<Part> {
+    let contender = Contender { version: Technique::Multipath, preset: Preset::Own };
+    let mut part = Part::default();
+    let transports = [TopicTransport::Datagram, TopicTransport::Stream];
+    let measures = [
+        "(b) events lost although a way was there, datagrams, every link loses 5 %",
+        "(b) events lost although a way was there, streams, every link loses 5 %",
+    ];
+    for ((transport, id), measure) in transports.into_iter().zip(LOSSY.rows).zip(measures) {
+        let of = SlotKind { transport, loss: LOSS, ..SlotKind::new(Trouble::Hole, Reliability::BestEffort) };
+        let played = Played::new(vec![contender], effort, bar, of, false);
+        part.rows.push(outside_cuts(id, measure, LOSSY_ALLOWANCE, contender, &played));
+    }
+    Ok(part)
+}
+
 fn reliable(effort: Effort, bar: &ProgressBar) -> Result<Part> {
-    let of = SlotKind { trouble: Trouble::Hole, reliability: Reliability::Reliable };
+    let of = SlotKind::new(Trouble::Hole, Reliability::Reliable);
     let both = [Technique::Direct, Technique::Reactive];
     let contenders = Preset::ALL.into_iter().flat_map(|preset| both.map(|version| Contender { version, preset }));
     // How late an event is depends on how long its path is bad, which windows shorten.
@@ -421,7 +483,7 @@ mod tests {
 
     fn windows(version: Technique, trouble: Trouble) -> RunTally {
         let contender = Contender { version, preset: Preset::Own };
-        let of = SlotKind { trouble, reliability: Reliability::BestEffort };
+        let of = SlotKind::new(trouble, Reliability::BestEffort);
         SlotRun { of, contender, seed: 1, is_whole: false }.play()
     }
 

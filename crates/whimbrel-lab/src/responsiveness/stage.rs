@@ -1,17 +1,19 @@
 //! Brokers' cores, the paper's publishers and subscribers, and the truth of the links between them,
 //! in virtual time.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use whimbrel_core::{Broker, Durability, Link, Profile};
+use whimbrel_core::{Broker, Durability, Link, Profile, TopicTransport};
 use whimbrel_event::{
     Attributes, Event, EventId, EventRef, Headers, HostId, PubendId, Publisher, Qos, Reliability, Tick, Time,
 };
 use whimbrel_sim::random::Random;
 
+use super::area::{Area, AreaTopic};
 use super::audience::{Audience, NUMBER_BYTES};
 use super::judge::HopLog;
-use super::scene::{ALL_PAIRS, BROKERS, Contender, DEADLINE, EVERY, PUBLISHERS, TOPICS, Technique};
+use super::scene::Contender;
 use super::truth::Truth;
 use crate::cores::costs::Costs;
 use crate::cores::{Ask, Cores, START, Setup, Wish};
@@ -25,19 +27,21 @@ pub const BEGIN: Duration = Duration::from_secs(5);
 /// The length of a commit, of brokers that log.
 const COMMIT: Duration = Duration::from_millis(1);
 
-/// The link of the publisher of the first topic, behind those of all subscribers.
+/// The link of the publisher of the first topic, behind those of all subscribers; with more
+/// subscribers their number.
 const PUBLISHER: u32 = 100;
 
-/// Random phases are drawn in steps of a microsecond.
-const PHASES: u64 = EVERY.as_micros() as u64;
-
 /// What is played.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Play<'a> {
+    /// Who takes part.
+    pub area: Area,
     /// How paths are chosen.
     pub contender: Contender,
     /// The kind of the events.
     pub reliability: Reliability,
+    /// How events of best effort go over links, with versions whose topics have a deadline.
+    pub transport: TopicTransport,
     /// Bytes of an event's body.
     pub body: usize,
     /// Whether anything is published.
@@ -51,10 +55,20 @@ pub struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    /// Events of best effort with the body of the paper's smallest message.
+    /// Events of best effort with the body of the paper's smallest message, and the paper's
+    /// publishers and subscribers.
     pub fn new(contender: Contender, truth: &'a Truth, seed: u64) -> Play<'a> {
-        let reliability = Reliability::BestEffort;
-        Play { contender, reliability, body: BODY, publishes: true, is_judged: false, truth, seed }
+        Play {
+            area: Area::mesh(),
+            contender,
+            reliability: Reliability::BestEffort,
+            transport: TopicTransport::Stream,
+            body: BODY,
+            publishes: true,
+            is_judged: false,
+            truth,
+            seed,
+        }
     }
 }
 
@@ -62,41 +76,47 @@ impl<'a> Play<'a> {
 pub const BODY: usize = 100;
 
 /// See the module's documentation.
-pub struct MeshWorld {
+pub struct AreaWorld {
     /// The brokers.
     pub net: Cores,
     /// Their clients.
     pub audience: Audience,
+    /// Who takes part.
+    pub area: Area,
     reliability: Reliability,
     body: Vec<u8>,
     /// By topic: when the next event is published.
-    next: [Time; TOPICS.len()],
+    next: Vec<Time>,
 }
 
-impl MeshWorld {
+impl AreaWorld {
     /// Brokers that know each other, clients that are connected, and publishers that begin at
     /// [`BEGIN`], each with its own phase.
-    pub fn new(play: &Play<'_>) -> MeshWorld {
+    pub fn new(play: &Play<'_>) -> AreaWorld {
         let mut random = Random::new(play.seed);
         let mut net = Cores::new(Costs::FREE, play.seed << 16);
         let (routing, pace) = (play.contender.version.routing(), play.contender.preset.pace());
         let commit = (play.reliability == Reliability::Reliable).then_some(COMMIT);
-        for _ in 0..BROKERS {
-            net.add(Setup { commit, routing, pace, profiles: profiles(play.contender.version), ..Setup::default() });
+        for _ in 0..play.area.brokers {
+            net.add(Setup { commit, routing, pace, profiles: profiles(play), ..Setup::default() });
         }
         for link in &play.truth.links {
             net.link_over(link.ends, link.courses.clone());
         }
-        let phase = |random: &mut Random| Duration::from_micros(random.below(PHASES));
+        // Phases are drawn in steps of a microsecond.
+        let phases = play.area.every.as_micros() as u64;
+        let phase = |random: &mut Random| Duration::from_micros(random.below(phases));
         let begin = |random: &mut Random| if play.publishes { START + BEGIN + phase(random) } else { Time::MAX };
-        let mut audience = Audience::new(START, &TOPICS, ALL_PAIRS.len());
+        let names = play.area.topics.iter().map(|topic| topic.name.clone()).collect();
+        let mut audience = Audience::new(START, names, play.area.flows.len());
         audience.hops = play.is_judged.then(HopLog::default);
-        let mut world = MeshWorld {
+        let mut world = AreaWorld {
             net,
             audience,
+            area: play.area.clone(),
             reliability: play.reliability,
             body: vec![b'.'; play.body.max(NUMBER_BYTES)],
-            next: std::array::from_fn(|_| begin(&mut random)),
+            next: play.area.topics.iter().map(|_| begin(&mut random)).collect(),
         };
         world.run_until(START + JOIN);
         world.connect();
@@ -104,29 +124,36 @@ impl MeshWorld {
     }
 
     fn connect(&mut self) {
+        let first_publisher = self.first_publisher();
         let mut attach = |node: usize, number: u32| {
             let (link, client) = (Link(number), format!("client-{number}"));
             let ask = Ask::Attach { link, client, lasting: Duration::ZERO, window: u16::MAX };
             self.net.ask(node, ask, &mut self.audience);
             link
         };
-        let publishers = (PUBLISHER..).zip(PUBLISHERS);
-        publishers.for_each(|(number, node)| {
-            attach(node, number);
+        let publishers = (first_publisher..).zip(&self.area.topics);
+        publishers.for_each(|(number, topic)| {
+            attach(topic.from, number);
         });
-        let subscribers: Vec<_> = (0..).zip(ALL_PAIRS).map(|(number, pair)| (attach(pair.to, number), pair)).collect();
-        for (link, pair) in subscribers {
-            let wish = Box::new(plain_wish(TOPICS[pair.topic]));
-            self.net.ask(pair.to, Ask::Subscribe(link, wish), &mut self.audience);
+        let flows = &self.area.flows;
+        let subscribers: Vec<_> = (0..).zip(flows).map(|(number, flow)| (attach(flow.to, number), *flow)).collect();
+        for (link, flow) in subscribers {
+            let wish = Box::new(plain_wish(self.area.topics[flow.topic].name.clone()));
+            self.net.ask(flow.to, Ask::Subscribe(link, wish), &mut self.audience);
         }
         self.run_until(START + BEGIN);
-        assert_eq!(self.audience.answered, ALL_PAIRS.len(), "brokers that know each other answer at once");
+        assert_eq!(self.audience.answered, self.area.flows.len(), "brokers that know each other answer at once");
+    }
+
+    fn first_publisher(&self) -> u32 {
+        PUBLISHER.max(self.area.flows.len() as u32)
     }
 
     /// Lets time pass until a moment.
     pub fn run_until(&mut self, end: Time) {
         loop {
-            let (topic, at) = (0..).zip(self.next).min_by_key(|(_, at)| *at).expect("there are topics");
+            let (topic, at) = (0..).zip(&self.next).min_by_key(|(_, at)| **at).expect("there are topics");
+            let at = *at;
             if at > end {
                 return self.net.run_until(end, &mut self.audience);
             }
@@ -137,33 +164,34 @@ impl MeshWorld {
 
     /// No publisher publishes any more.
     pub fn fall_silent(&mut self) {
-        self.next = [Time::MAX; TOPICS.len()];
+        self.next.fill(Time::MAX);
     }
 
     fn publish(&mut self, topic: usize) {
         let now = self.next[topic];
-        self.next[topic] = now + EVERY;
+        self.next[topic] = now + self.area.every;
         let sent = &mut self.audience.sent[topic];
         self.body[..NUMBER_BYTES].copy_from_slice(&(sent.len() as u64).to_le_bytes());
         sent.push(now);
-        let event = event(TOPICS[topic], self.reliability, Some(DEADLINE), &self.body);
+        let AreaTopic { name, from } = &self.area.topics[topic];
+        let event = event(name, self.reliability, Some(self.area.deadline), &self.body);
         let event = Event::keep(EventId { pubend: PubendId(0), tick: Tick(0) }, now, &event);
-        let link = Link(PUBLISHER + topic as u32);
-        self.net.ask(PUBLISHERS[topic], Ask::Publish(link, 1, event), &mut self.audience);
+        let link = Link(self.first_publisher() + topic as u32);
+        self.net.ask(*from, Ask::Publish(link, 1, event), &mut self.audience);
     }
 
     /// The machine of a broker stops: its links lose everything from now on, and no other end is
     /// told.
     pub fn lose(&mut self, victim: usize) {
-        for node in (0..BROKERS).filter(|node| *node != victim) {
+        for node in (0..self.area.brokers).filter(|node| *node != victim) {
             self.net.cut([victim, node]);
         }
         self.net.kill(victim);
     }
 
     /// The hosts of the brokers.
-    pub fn hosts(&self) -> [HostId; BROKERS] {
-        std::array::from_fn(|node| self.core(node).host())
+    pub fn hosts(&self) -> Vec<HostId> {
+        (0..self.area.brokers).map(|node| self.core(node).host()).collect()
     }
 
     /// A broker's core.
@@ -173,13 +201,22 @@ impl MeshWorld {
 }
 
 /// The profiles of all topics: with a version that reacts they have a deadline.
-fn profiles(version: Technique) -> Vec<Profile> {
-    let (deadline, paths) = (version.reacts().then_some(DEADLINE), version.paths());
-    TOPICS.map(|topic| Profile { filter: topic.into(), deadline, paths, ..Profile::default() }).into()
+fn profiles(play: &Play<'_>) -> Vec<Profile> {
+    let Play { area, contender: Contender { version, .. }, .. } = play;
+    let deadline = version.reacts().then_some(area.deadline);
+    let transport = if version.reacts() { play.transport } else { TopicTransport::Stream };
+    let profile = |topic: &AreaTopic| Profile {
+        filter: topic.name.as_str().into(),
+        deadline,
+        paths: version.paths(),
+        transport,
+        ..Profile::default()
+    };
+    area.topics.iter().map(profile).collect()
 }
 
 /// A subscription to a topic from now on.
-pub fn plain_wish(topic: &'static str) -> Wish {
+pub fn plain_wish(topic: impl Into<Cow<'static, str>>) -> Wish {
     Wish {
         filter: topic.into(),
         selector: None,

@@ -6,7 +6,7 @@ use whimbrel_event::Time;
 
 use super::judge::{DelayCauses, EventKey, Judge, LateEvent};
 use super::scene::{ALL_PAIRS, BROKERS, DEADLINE, PAIRS, PUBLISHERS, SHOWN};
-use super::stage::MeshWorld;
+use super::stage::AreaWorld;
 use super::truth::{Floor, Truth};
 
 /// Latencies are counted in steps of this, up to [`BINS`] of them; longer ones in the last.
@@ -32,6 +32,8 @@ pub struct PairTally {
     pub late: f64,
     /// Events that did not arrive.
     pub lost: f64,
+    /// Those of them that a router could have delivered within [`CUT_OFF`].
+    pub lost_with_way: f64,
     /// Events that no router could have delivered in time.
     pub floor_late: f64,
     /// Events that no router could have delivered within [`CUT_OFF`].
@@ -56,6 +58,7 @@ impl PairTally {
         self.arrived += other.arrived;
         self.late += other.late;
         self.lost += other.lost;
+        self.lost_with_way += other.lost_with_way;
         self.floor_late += other.floor_late;
         self.floor_lost += other.floor_lost;
         self.direct_bad += other.direct_bad;
@@ -81,7 +84,7 @@ pub struct RunTally {
 impl RunTally {
     /// As [`RunTally::of`], with the causes of late events; `settled`: how long it takes at most
     /// until all have followed a change.
-    pub fn judged(world: &MeshWorld, truth: &Truth, settled: Duration, weight: impl Fn(Time) -> f64) -> RunTally {
+    pub fn judged(world: &AreaWorld, truth: &Truth, settled: Duration, weight: impl Fn(Time) -> f64) -> RunTally {
         let mut tally = RunTally::of(world, truth, &weight);
         if let Some(log) = &world.audience.hops {
             let judge = Judge { truth, hosts: &world.hosts(), settled };
@@ -91,7 +94,7 @@ impl RunTally {
     }
 
     /// The counts of all events by a weight, which depends on when they were published.
-    pub fn of(world: &MeshWorld, truth: &Truth, weight: impl Fn(Time) -> f64) -> RunTally {
+    pub fn of(world: &AreaWorld, truth: &Truth, weight: impl Fn(Time) -> f64) -> RunTally {
         let mut floor = Floor::new(truth, BROKERS);
         let mut tally = RunTally { repeated: world.audience.repeated, ..RunTally::default() };
         for (index, pair) in ALL_PAIRS.iter().enumerate() {
@@ -115,6 +118,7 @@ impl RunTally {
                 of_pair.direct_bad += when(!direct.carries() || direct.delay > DEADLINE);
                 of_pair.late += when(latency.is_none_or(|latency| latency > DEADLINE));
                 of_pair.lost += when(latency.is_none());
+                of_pair.lost_with_way += when(latency.is_none() && least.is_some_and(|least| least <= CUT_OFF));
                 let Some(latency) = latency else { continue };
                 of_pair.arrived += weight;
                 let millis = latency.as_secs_f64() * 1e3;
@@ -139,7 +143,7 @@ impl RunTally {
 
 /// The events that count and were late or lost, and which an omniscient router would have delivered
 /// in time.
-fn late_events(world: &MeshWorld, truth: &Truth, weight: impl Fn(Time) -> f64) -> Vec<LateEvent> {
+fn late_events(world: &AreaWorld, truth: &Truth, weight: impl Fn(Time) -> f64) -> Vec<LateEvent> {
     let mut floor = Floor::new(truth, BROKERS);
     let mut late = Vec::new();
     for (index, pair) in ALL_PAIRS.iter().enumerate() {

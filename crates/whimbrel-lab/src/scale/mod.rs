@@ -14,8 +14,9 @@ mod world;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::ProgressBar;
+use whimbrel_sim::cities::RoundTrips;
 use whimbrel_sim::random::Random;
 
 use crate::bench::report::number;
@@ -38,6 +39,17 @@ static ROUND_TRIPS: OnceLock<PathBuf> = OnceLock::new();
 pub fn set_round_trips(folder: PathBuf) {
     // The first call counts: there is one experiment in a process.
     let _ = ROUND_TRIPS.set(folder);
+}
+
+/// The measured round trips of the folder that was set, or those reckoned from where cities are.
+///
+/// # Errors
+/// When the folder's files cannot be read.
+pub fn round_trips() -> Result<RoundTrips> {
+    match ROUND_TRIPS.get() {
+        Some(folder) => RoundTrips::load(folder).context("reading measured round trips"),
+        None => Ok(RoundTrips::reckoned()),
+    }
 }
 
 /// Ten, a hundred, a thousand brokers.

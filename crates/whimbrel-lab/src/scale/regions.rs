@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 use whimbrel_sim::cities::RoundTrips;
 use whimbrel_sim::random::Random;
@@ -11,7 +11,7 @@ use whimbrel_sim::random::Random;
 use super::figures::{Length, measure};
 use super::map::Map;
 use super::world::{Ground, World};
-use super::{EACH, GONE_SECONDS, ROUND_TRIPS, head, told};
+use super::{EACH, GONE_SECONDS, ROUND_TRIPS, head, round_trips, told};
 use crate::experiment::report::Part;
 use crate::experiment::{Effort, Plan};
 
@@ -81,10 +81,7 @@ fn delays(trips: &RoundTrips, sites: usize, seed: u64) -> Result<(Vec<f64>, f64)
 }
 
 fn regions(effort: Effort, bar: &ProgressBar) -> Result<Part> {
-    let trips = match ROUND_TRIPS.get() {
-        Some(folder) => RoundTrips::load(folder).context("reading measured round trips")?,
-        None => RoundTrips::reckoned(),
-    };
+    let trips = round_trips()?;
     let sites = if effort.quick { 6 } else { REGIONS };
     bar.set_length(2 * effort.seeds);
     let (mut half, mut most, mut added, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
