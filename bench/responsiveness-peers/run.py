@@ -42,6 +42,16 @@ END_WITHIN = 10
 _numbers = itertools.count()
 
 
+# Set when this program is to end: plays give up, and clean up.
+_ending = threading.Event()
+
+
+def pause(seconds):
+    """Lets a play go on for some time."""
+    if _ending.wait(max(0, seconds)):
+        raise Failed("ended before its time")
+
+
 def run(*words):
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
 
@@ -154,16 +164,16 @@ class Play:
             brokers.append(self.start(stack, words, own / "log", name))
         started = time.monotonic()
         loads = self.loads(stack, names, folder)
-        time.sleep(max(0, started + WARM_UP - time.monotonic()))
+        pause(started + WARM_UP - time.monotonic())
         first = time.monotonic_ns() + BEFORE * 10**9
         end = first + int(scene.SLOTS * self.args.dwell * 1e9)
         links.tell(str(first))
         for load in loads:
             load.tell(f"{first - BEFORE * 10**9} {end}")
         before = busy()
-        time.sleep((end - time.monotonic_ns()) / 1e9)
+        pause((end - time.monotonic_ns()) / 1e9)
         after = busy()
-        time.sleep(DRAIN)
+        pause(DRAIN)
         cpu = [broker.cpu() for broker in brokers]
         results = []
         for load in loads:
@@ -330,9 +340,12 @@ def main():
     ]
     wanted = [] if args.report else [play for play in plays if play.load() is None]
     failures = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _ending.set())
 
     def one(play):
         try:
+            pause(0)
             tally = whole(play.run())
             print(f"{play.system.name} ({play.trouble}) seed {play.seed}: late {tally.share('late'):.3f} %, lost {tally.share('lost'):.3f} %", flush=True)
         except Failed as failure:
