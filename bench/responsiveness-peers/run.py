@@ -35,6 +35,8 @@ PROVEN = 2
 PROVEN_LATE = 5
 # After the last slot all links are well; what has not come then is lost.
 DRAIN = 10
+# The priority of all that is measured, before whatever else the machine does; the relay's is higher still.
+NICE = -19
 # How long a process may take to be ready, or to end, s.
 READY_WITHIN = 30
 END_WITHIN = 10
@@ -64,7 +66,7 @@ class Process:
     """A process in a namespace, whose output goes to a log; it ends with its input, or is ended."""
 
     def __init__(self, words, log, namespace=None):
-        within = ["ip", "netns", "exec", namespace] if namespace else []
+        within = ["nice", "-n", str(NICE), *(["ip", "netns", "exec", namespace] if namespace else [])]
         self.words, self.log = list(map(str, words)), log
         with open(log, "a") as errors:
             self.child = subprocess.Popen([*within, *self.words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
