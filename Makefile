@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-transports bench-disturbance fuzz soak upgrade worlds audit deb dist format
+.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-transports bench-disturbance bench-responsiveness fuzz soak upgrade worlds audit deb dist format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -66,6 +66,12 @@ bench-disturbance: ## measure how long a bystander waits while others mean harm,
 	cargo build --locked --release --package whimbrel
 	@WHIMBREL_BIN="$${CARGO_TARGET_DIR:-target}/release/whimbrel" python3 tests/clients/disturbance.py $(ARGS)
 	@WHIMBREL_BIN="$${CARGO_TARGET_DIR:-target}/release/whimbrel" python3 tests/clients/turns.py
+
+bench-responsiveness: ## deadlines beside Zenoh and NATS behind the same links, in network namespaces (half an hour; needs root; ARGS="--system whimbrel zenoh" chooses)
+	@scripts/require.sh cc=build-essential python3 python:venv=python3-venv ip=iproute2
+	bench/install-peers.sh nats zenoh
+	cargo build --locked --release --package whimbrel
+	@bench/responsiveness-peers/run.py --whimbrel "$${CARGO_TARGET_DIR:-target}/release/whimbrel" $(ARGS)
 
 fuzz: ## fuzz every target for SECONDS (60) each
 	@scripts/fuzz.sh $(SECONDS)

@@ -1,9 +1,12 @@
 #!/bin/sh
-# Installs the brokers that `make bench` compares with into target/bench-peers. Run again, it only does what is missing.
+# Installs the brokers that are compared with into target/bench-peers. Run again, it only does what is missing.
+#
+#   bench/install-peers.sh [NAME...]    mosquitto nats rumqttd, those of `make bench`, unless others are named; zenoh for `make bench-responsiveness`
 set -eu
 
 NATS_VERSION=v2.15.2
 RUMQTTD_VERSION=0.20.0
+ZENOH_VERSION=1.10.2
 
 cd "$(dirname "$0")/.."
 peers=$PWD/target/bench-peers
@@ -12,7 +15,13 @@ mkdir -p "$peers"
 say() { printf 'peers: %s\n' "$*"; }
 fail() { printf 'peers: %s\n' "$*" >&2; exit 1; }
 
-if [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null; then
+[ $# -gt 0 ] || set -- mosquitto nats rumqttd
+names=" $* "
+is_wanted() { case "$names" in *" $1 "*) true ;; *) false ;; esac; }
+
+if ! is_wanted mosquitto; then
+    :
+elif [ -x /usr/sbin/mosquitto ] || command -v mosquitto >/dev/null; then
     say "mosquitto is there"
 elif command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     say "installing mosquitto with apt-get"
@@ -28,7 +37,9 @@ else
     fail "mosquitto is missing and cannot be installed without root and apt-get: install the package mosquitto"
 fi
 
-if [ "$("$peers/nats-server" --version 2>/dev/null || true)" = "nats-server: $NATS_VERSION" ]; then
+if ! is_wanted nats; then
+    :
+elif [ "$("$peers/nats-server" --version 2>/dev/null || true)" = "nats-server: $NATS_VERSION" ]; then
     say "nats-server $NATS_VERSION is there"
 else
     command -v go >/dev/null || fail "nats-server $NATS_VERSION is built from source and Go is missing: install Go 1.26 or newer (go.dev/dl)"
@@ -36,11 +47,24 @@ else
     GOBIN=$peers go install "github.com/nats-io/nats-server/v2@$NATS_VERSION"
 fi
 
-if [ "$("$peers/bin/rumqttd" --version 2>/dev/null || true)" = "rumqttd $RUMQTTD_VERSION" ]; then
+if ! is_wanted rumqttd; then
+    :
+elif [ "$("$peers/bin/rumqttd" --version 2>/dev/null || true)" = "rumqttd $RUMQTTD_VERSION" ]; then
     say "rumqttd $RUMQTTD_VERSION is there"
 else
     command -v cargo >/dev/null || fail "rumqttd is built from source and cargo is missing: install Rust (rustup.rs)"
     say "building rumqttd $RUMQTTD_VERSION"
     # Not --locked: the locked metrics 0.22.1 does not compile with today's Rust; 0.22.4 does.
     cargo install --quiet rumqttd --version "$RUMQTTD_VERSION" --root "$peers"
+fi
+
+if ! is_wanted zenoh; then
+    :
+elif "$peers/zenoh/bin/python" -m pip list --format freeze 2>/dev/null | grep -qx "eclipse-zenoh==$ZENOH_VERSION"; then
+    say "zenoh $ZENOH_VERSION is there"
+else
+    python3 -c "import venv, ensurepip" 2>/dev/null || fail "zenoh is a Python package and venv is missing: install the package python3-venv"
+    say "installing zenoh $ZENOH_VERSION"
+    python3 -m venv "$peers/zenoh"
+    "$peers/zenoh/bin/python" -m pip install --quiet --disable-pip-version-check "eclipse-zenoh==$ZENOH_VERSION"
 fi

@@ -86,6 +86,7 @@ if step build cargo test --locked --workspace --profile $profile --no-run; then
 fi
 touch "$logs/build-ended"
 step clippy cargo clippy --locked --workspace --all-targets --profile $profile -- -D warnings || true
+step peers bench/responsiveness-peers/check.py || true
 step tidy cargo run --quiet --locked --profile $profile --package xtask -- tidy || true
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --profile $profile || true
 if [[ $is_built == yes ]]; then
