@@ -20,7 +20,7 @@ use whimbrel_wire::{Dest, EventFrame, Part, Repairers, Silence, Subtree, TreeRea
 use crate::io::LinkOutput;
 use crate::link::queue::{FrameClass, WaitingEvent};
 use crate::pace::Routing;
-use crate::route::TopicPaths;
+use crate::route::{PathsTo, TopicPaths};
 use crate::traces::{TraceStep, Traces};
 use crate::transit::Transit;
 use crate::{Channel, Net};
@@ -151,6 +151,13 @@ pub struct SilenceTarget {
     pub gets_best_effort: bool,
 }
 
+/// The deadline, microseconds, of an event that takes several paths; `None`: it takes one.
+#[inline]
+fn copied_within_us(net: &Net, deadline_us: Option<u64>, paths: TopicPaths) -> Option<u64> {
+    let may_copy = net.config.routing != Routing::Direct && !fault!(net, SamePathTwice);
+    deadline_us.filter(|_| paths != TopicPaths::One && may_copy)
+}
+
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
     /// hosts. Returns how long it takes until its last copy, and those of earlier events of its
@@ -184,9 +191,8 @@ impl Net {
         out: &mut dyn LinkOutput,
     ) -> Duration {
         self.routes.update(&self.topology);
-        let may_copy = self.config.routing != Routing::Direct && !fault!(self, SamePathTwice);
         let deadline_us = sending.deadline_ms.map(|deadline_ms| u64::from(deadline_ms) * 1_000);
-        let copied_within_us = deadline_us.filter(|_| sending.paths != TopicPaths::One && may_copy);
+        let copied_within_us = copied_within_us(self, deadline_us, sending.paths);
         let avoided = match deadline_us {
             Some(_) if copied_within_us.is_none() => {
                 Budgets::of(now, self).exceeded(sending, dests.iter().map(|(host, _)| *host))
@@ -226,6 +232,16 @@ impl Net {
         copies_take
     }
 
+    /// The paths from this broker to others, which are in the order of hosts, of an event with this
+    /// deadline that is published now; as they were computed last.
+    ///
+    /// # Panics
+    /// When the hosts are not sorted, or one is there twice.
+    pub fn planned_paths(&mut self, hosts: &[HostId], deadline_us: Option<u64>, paths: TopicPaths) -> Vec<PathsTo> {
+        let copied_within_us = copied_within_us(self, deadline_us, paths);
+        self.routes.planned(hosts, copied_within_us)
+    }
+
     /// Passes an event on to one neighbour, along its part of the tree; a copy, unless this part
     /// was passed on before.
     pub(crate) fn pass_on(
@@ -241,6 +257,9 @@ impl Net {
         let passed = is_copy.then(|| self.traffic.copies.part(sending.id, default, part));
         if passed.is_some_and(|passed| self.traffic.copies.has_passed(&passed)) {
             self.stats.copies_joined += 1;
+            if let Some(neighbour) = self.peers.neighbour(part.port()) {
+                self.traffic.traces.record(now, sending.id, TraceStep::Joined(neighbour));
+            }
             return;
         }
         let is_rerouted = sending.deadline_ms.is_some() && Budgets::of(now, self).is_exceeded_by(sending, part);
