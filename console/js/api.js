@@ -90,7 +90,7 @@ async function refusal(response, path) {
 
 async function ask(method, path, query = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
-  const address = `${BASE}${path}${given.length > 0 ? `?${new URLSearchParams(given)}` : ""}`;
+  const address = `${BASE}${path}${given.length > 0 ? `?${new URLSearchParams(given).toString().replaceAll("+", "%20")}` : ""}`;
   let response;
   try {
     // Without cookies and the browser's own sign-in, whose window would cover the page at each 401. Over HTTPS a

@@ -34,6 +34,8 @@ class App extends EventTarget {
   status = null;
   system = null;
   failure = null;
+  /** The answer about an event whose ways are to be drawn. */
+  traced = null;
   /** What brokers count, per second. */
   rates = new Rates();
 

@@ -161,6 +161,20 @@ export function shown(name, id, set) {
   return { now_ms: Date.now(), session, subscriptions, next: null };
 }
 
+/** How events of a topic go from a broker: to each of the others directly, and by way of the third. */
+export function paths(name, topic, set) {
+  const cost = (one, other) => LINKS.find(([a, b]) => [a, b].includes(one) && [a, b].includes(other))[2] + 300;
+  const to = (broker) => {
+    const third = NAMES.find((other) => other !== name && other !== broker);
+    const ways = [[name, broker], [name, third, broker]].filter((way) => !way.some((other) => set.missed.includes(other)));
+    const timed = ways.map((way) => ({ brokers: way, time_us: way.slice(1).reduce((sum, next, at) => sum + cost(way[at], next), 0) }));
+    const known = timed.map((way) => ({ ...way, in_time: way.time_us <= 80_000 })).sort((a, b) => a.time_us - b.time_us);
+    return { broker, host: HOSTS[broker], filter: set.hostile ? HOSTILE : "alarm/#", selector: null, paths: known, shared_brokers: [], shared_links: [], direct_us: cost(name, broker) };
+  };
+  const destinations = topic.startsWith("alarm/") || set.hostile ? NAMES.filter((other) => other !== name).map(to) : [];
+  return { topic, from: name, deadline_ms: 80, setting: "2", destinations, more: 0 };
+}
+
 export function trace(event, set) {
   if (!/^([0-9a-f]{1,16}:\d+|[\w-]{11}:[\w-]{11})$/.test(event)) {
     return [400, { error: `${JSON.stringify(event)} is no event id: it is <pubend>:<tick>, as \`whimbrel sub --json\` and the property w-id show it` }];
@@ -171,5 +185,8 @@ export function trace(event, set) {
     { broker: "harbour", notes: [at(0, "came from north"), at(41, "sent to tower")] },
     { broker: "tower", notes: [at(0, "came from harbour"), at(66, "taken for subscriptions here")] },
   ];
-  return [200, { event, brokers: brokers.filter(({ broker }) => !set.silent.includes(broker)), ignorant: [], silent: set.silent, missed: set.missed }];
+  const way = (state, names, times, more) => ({ brokers: names, planned_us: times.at(-1) + 600, in_time: times.at(-1) < 80_000, ages_us: times, state, at: names.at(-1), behind_us: null, ...more });
+  const ways = [way("first", NAMES, [0, 1_400, 19_700]), way("lost", ["north", "tower"], [0, 92_000], { at: "north", ages_us: [0, null] })];
+  const destinations = [{ broker: "tower", taken: true, paths: ways, shared_brokers: [], shared_links: [] }];
+  return [200, { event, brokers: brokers.filter(({ broker }) => !set.silent.includes(broker)), destinations, deadline_ms: 80, setting: "2", ignorant: [], silent: set.silent, missed: set.missed }];
 }

@@ -8,7 +8,7 @@ import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { history, sessions, shown, status, streams, topology, trace, NAMES } from "./invented.mjs";
+import { history, paths, sessions, shown, status, streams, topology, trace, NAMES } from "./invented.mjs";
 import { MqttListener } from "./mqtt.mjs";
 
 const FILES = fileURLToPath(new URL("../../console/", import.meta.url));
@@ -153,6 +153,7 @@ export class Mock {
       case "status": return status(name, this.set, { ws: this.#ws, http: `127.0.0.1:${this.port}` });
       case "streams": return streams(name, this.set);
       case "topology": return topology(name, this.set);
+      case "paths": return paths(name, query.get("topic") ?? "", this.set);
       case "history": return history(name, Number(query.get("after_ms") ?? 0), Number(query.get("limit") ?? 900));
       case "sessions": return sessions(name, this.set, after, Number(query.get("limit") ?? 1000), query.get("prefix") ?? "");
       default: return null;

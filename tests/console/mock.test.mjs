@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { afterEach, beforeEach, describe, test } from "node:test";
 import { open, REAL, signIn, until, VIEWS, visit } from "./harness.mjs";
-import { HOSTILE_ID } from "./invented.mjs";
+import { HOSTILE, HOSTILE_ID } from "./invented.mjs";
 import { Mock, TOKEN, USERS } from "./mock.mjs";
 
 const EVENT = "p6sK5Vha1Dh:hPVn17Pr66B";
@@ -172,6 +172,11 @@ function hostileTests(at) {
     await page.getByRole("button", { name: "Trace" }).click();
     await page.locator(".way").getByText("onerror").waitFor();
     await assertUnharmed(page);
+    await open(page, "overlay");
+    await page.getByLabel("Ways of topic").fill(HOSTILE);
+    await page.keyboard.press("Enter");
+    await page.locator(".ways-panel").getByText("onerror").waitFor();
+    await assertUnharmed(page);
   }));
 
   test("a session with a hostile name is looked into and ended as any other", () => visit(at.mock.url, async (page) => {
@@ -295,6 +300,15 @@ function actionTests(at) {
     await page.getByLabel("Event id").fill(EVENT);
     await page.keyboard.press("Enter");
     await until("brokers of the way", () => page.locator(".way h4").allTextContents(), (names) => names.join() === "north,harbour,tower");
+    // What became of its copies, in words and, on request, in the picture: a lost one is faint from where it was seen last.
+    await page.locator(".status .ways").getByText("north › tower planned 93\u202fms, too late: no sign of it beyond north").waitFor();
+    await page.getByRole("button", { name: "Draw these ways" }).click();
+    await page.locator(".overlay .ways").getByText("came first, 20\u202fms old").waitFor();
+    assert.equal(await page.locator(".graph line.route-0").count(), 2);
+    assert.equal(await page.locator(".graph line.unseen.route-1").count(), 1);
+    await page.keyboard.press("Escape");
+    await until("no ways", () => page.locator(".graph .route").count(), (count) => count === 0);
+    await open(page, "status");
     await page.getByLabel("Event id").fill("yesterday");
     await page.keyboard.press("Enter");
     await page.locator(".trace").getByText("is no event id").waitFor();
@@ -469,6 +483,48 @@ function chartTests(at) {
     await page.locator(".overlay small").getByText(/to tower: events arrive late, for 4\d.s/).waitFor();
     assert.equal(await page.locator(".graph .way").count(), 2);
   }));
+
+  test("the ways of a topic are drawn apart, without colour too, and told", () => visit(at.mock.url, async (page) => {
+    await open(page, "overlay");
+    await page.locator(".graph .node").first().waitFor();
+    await page.getByLabel("Ways of topic").fill("alarm/1");
+    await page.keyboard.press("Enter");
+    const told = page.locator(".ways");
+    await told.getByText("to harbour: 2 ways, 1 of them within 80\u202fms, nothing in common").waitFor();
+    assert.equal(await page.locator(".graph line.route").count(), 3, "one link, and two");
+    await page.getByLabel("to", { exact: true }).selectOption("tower");
+    await until("ways to tower", () => told.locator("li").allTextContents(), (words) => words.length === 2 && words[0].includes("north › harbour › tower 20") && words[1].includes("north › tower 92") && words[1].includes("too late"));
+    const look = (number) => page.locator(`.graph line.route-${number}`).first().evaluate((line) => {
+      const { stroke, strokeDasharray } = getComputedStyle(line);
+      return { stroke, dashes: strokeDasharray, x: line.x1.baseVal.value, y: line.y1.baseVal.value };
+    });
+    const [first, second] = [await look(0), await look(1)];
+    assert.notEqual(first.stroke, second.stroke);
+    assert.notEqual(first.dashes, second.dashes);
+    assert.deepEqual(await page.locator(".graph .badge-number").allTextContents(), ["1", "1", "2"]);
+    assert.equal(await page.locator(".graph .way").count(), 0, "the best way does not lie below");
+    // A destination is picked in the picture, too; and another source asks another broker.
+    await page.locator(".node", { hasText: "harbour" }).click();
+    await told.getByText("to harbour:").waitFor();
+    await page.getByLabel("from", { exact: true }).selectOption("tower");
+    await page.locator(".ways-panel").getByText("Ways of alarm/1 from tower").waitFor();
+    await told.locator("li", { hasText: "tower › harbour" }).first().waitFor();
+    await page.getByLabel("Ways of topic").fill("nobody/wants");
+    await page.keyboard.press("Enter");
+    await page.locator(".ways-panel").getByText("No other broker wants nobody/wants from tower.").waitFor();
+    assert.equal(await page.locator(".graph .route").count(), 0);
+    await page.getByRole("button", { name: "Clear" }).click();
+    assert.equal(await page.locator("#topic-clear").isVisible(), false);
+  }));
+
+  test("a broker that has no answer about a topic is told in its words", () => visit(at.mock.url, async (page) => {
+    at.mock.set.failing["/system/paths"] = { status: 400, error: "\"a/+\" is no topic: write one without wildcards" };
+    await open(page, "overlay");
+    await page.locator(".graph .node").first().waitFor();
+    await page.getByLabel("Ways of topic").fill("a/+");
+    await page.keyboard.press("Enter");
+    await page.locator(".ways-panel").getByText("write one without wildcards").waitFor();
+  }, { expectsFailures: true }));
 }
 
 if (!REAL) {

@@ -1,5 +1,6 @@
 // Takes pictures of all views: node tests/console/shots.mjs DIRECTORY [view …]
-// With WHIMBREL_BIN of three real brokers that are started here, after they have worked for some minutes; without it of invented ones.
+// With WHIMBREL_BIN of three real brokers that are started here, after they have worked for some minutes; without it of invented ones, and
+// of the ways of a topic as well, of which the real ones, in a line, have one each.
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { BINARY, Deployment } from "./brokers.mjs";
@@ -8,7 +9,7 @@ import { Mock } from "./mock.mjs";
 
 /** Pictures of phones show no more of a long page than this. */
 const LONGEST = 1400;
-const VIEWS = ["map", "overlay", "streams", "sessions", "charts", "status"];
+const VIEWS = ["map", "overlay", "streams", "sessions", "charts", "status", ...(BINARY ? [] : ["ways"])];
 const FORMS = [
   ["dark", { viewport: { width: 1360, height: 850 }, colorScheme: "dark" }],
   ["light", { viewport: { width: 1360, height: 850 }, colorScheme: "light" }],
@@ -30,6 +31,13 @@ const PREPARE = {
     await page.locator(".node", { hasText: "tower" }).focus();
     await page.keyboard.press("Enter");
     await page.locator(".graph .way").first().waitFor();
+  },
+  ways: async (page) => {
+    await page.locator(".graph .edge-label", { hasText: "/s" }).or(page.locator(".graph .load", { hasText: "in/s" })).first().waitFor();
+    await page.getByLabel("Ways of topic").fill("alarm/1");
+    await page.keyboard.press("Enter");
+    await page.locator("#topic-to").selectOption("tower");
+    await page.locator(".graph .route-1").first().waitFor({ state: "attached" });
   },
   streams: (page) => page.locator(".streams tbody tr").first().waitFor(),
   sessions: async (page) => {
@@ -75,7 +83,7 @@ for (const [form, options] of FORMS) {
   const context = await browser.newContext(options);
   const page = await context.newPage();
   for (const view of VIEWS.filter((name) => wanted.length === 0 || wanted.includes(name))) {
-    await page.goto(`${url}#${view}`);
+    await page.goto(`${url}#${view === "ways" ? "overlay" : view}`);
     await page.reload();
     await page.locator("#health", { hasText: "3 brokers" }).waitFor();
     await PREPARE[view](page);

@@ -7,6 +7,7 @@ import { links, Traffic, versions } from "../links.js";
 import { Poller } from "../poll.js";
 import { answers, Missing, Trouble } from "../system.js";
 import { Table } from "../table.js";
+import { badge, style, Ways } from "./ways.js";
 
 const EVERY_MS = 2000;
 /** What is known of a broker's links is told anew every 30 s; older than this, something is in the way. */
@@ -15,6 +16,11 @@ const OLD_MS = 40_000;
 const DELAYS = [2_000, 20_000, 80_000];
 /** From this loss on (thousandths) a link is drawn dashed. */
 const LOSSY = 10;
+/** Of a way's line from the middle of its link, and of two ways on one side of it. */
+const BESIDE = 8;
+const APART = 9;
+/** Where on a link the number of a way stands: beside its label. */
+const AT = 0.36;
 
 const step = (us) => (us === null || us === undefined ? "none" : String(DELAYS.filter((most) => us >= most).length));
 const width = (load) => (load ? Math.min(9, 1.5 + Math.log10(1 + load / 200) * 1.6) : 1.5);
@@ -37,7 +43,7 @@ class Graph {
     this.root = el("div", { class: "graph-frame" }, this.#svg);
   }
 
-  show({ brokers, pairs, app, picked }) {
+  show({ brokers, pairs, app, picked, ways }) {
     const width = Math.max(300, this.root.clientWidth);
     const height = Math.round(Math.min(460, Math.max(280, width * 0.42)));
     this.#svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -49,10 +55,11 @@ class Graph {
       this.#signature = signature;
       this.#places = layout([...known], drawn, { width, height, margin: Math.min(110, width / 5) });
     }
-    const path = brokers.find(({ name }) => name === picked)?.path ?? [];
+    const path = ways.length > 0 ? [] : brokers.find(({ name }) => name === picked)?.path ?? [];
     const focused = document.activeElement?.dataset?.broker;
-    put(this.#svg, ...drawn.map((pair) => this.#edge(pair, path)), ...drawn.map((pair) => this.#label(pair, width)),
-      ...brokers.map((broker) => this.#node(broker, app, picked)));
+    put(this.#svg, ...drawn.map((pair) => this.#edge(pair, path)), ...ways.map((way, number) => this.#way(way, number)), ...drawn.map((pair) => this.#label(pair, width)),
+      ...brokers.map((broker) => this.#node(broker, app, picked)), ...ways.map((way, number) => this.#badges(way, number)));
+    this.#svg.classList.toggle("has-ways", ways.length > 0);
     if (focused !== undefined) [...this.#svg.querySelectorAll("[data-broker]")].find((node) => node.dataset.broker === focused)?.focus();
   }
 
@@ -61,6 +68,28 @@ class Graph {
     const isOn = path.some((name, at) => at > 0 && [pair.a, pair.b].includes(name) && [pair.a, pair.b].includes(path[at - 1]));
     const line = (className, thick) => svg("line", { x1, y1, x2, y2, class: className, "stroke-width": thick });
     return svg("g", {}, isOn && line("way", width(pair.load) + 8), line(`edge delay-${step(pair.delay)}${pair.loss >= LOSSY ? " lossy" : ""}${isBad(pair) ? ` ${pair.condition}` : ""}`, width(pair.load)));
+  }
+
+  /** The pieces of a way, beside the links that it takes: odd ways on one side of them, even ones on the other. */
+  #pieces({ brokers, seen }, number) {
+    const side = (number % 2 === 0 ? 1 : -1) * (BESIDE + APART * Math.floor(number / 2));
+    const hops = brokers.slice(1).map((to, at) => [this.#places.get(brokers[at]), this.#places.get(to), at < seen]);
+    return hops.filter(([from, to]) => from && to).map(([[x1, y1], [x2, y2], isSeen]) => {
+      // Both directions of a link have the same sides.
+      const turn = x1 < x2 || (x1 === x2 && y1 < y2) ? 1 : -1;
+      const length = Math.hypot(x2 - x1, y2 - y1) || 1;
+      const [dx, dy] = [(-(y2 - y1) / length) * side * turn, ((x2 - x1) / length) * side * turn];
+      return { from: [x1 + dx, y1 + dy], to: [x2 + dx, y2 + dy], state: isSeen ? "" : "unseen" };
+    });
+  }
+
+  /** The lines of a way; what has not been seen of it is faint. */
+  #way(way, number) {
+    return svg("g", {}, ...this.#pieces(way, number).map(({ from: [x1, y1], to: [x2, y2], state }) => svg("line", { x1, y1, x2, y2, class: `route ${style(number)} ${state}` })));
+  }
+
+  #badges(way, number) {
+    return svg("g", {}, ...this.#pieces(way, number).map(({ from: [x1, y1], to: [x2, y2], state }) => svg("g", { class: state }, ...badge(number, x1 + (x2 - x1) * AT, y1 + (y2 - y1) * AT))));
   }
 
   #label(pair, room) {
@@ -152,9 +181,10 @@ export function create(app) {
   const traffic = new Traffic();
   let [picked, last] = [null, null];
 
+  const ways = new Ways(app, () => draw());
   const graph = new Graph((name) => {
     picked = picked === name ? null : name;
-    draw();
+    if (picked === null || !ways.choose(picked)) draw();
   });
 
   function draw() {
@@ -165,7 +195,8 @@ export function create(app) {
       state: broker.own ? "this one" : broker.reachable ? "reachable" : "no way",
       version: said.get(broker.name) ?? last.versions.get(broker.name),
     }));
-    graph.show({ brokers: rows, pairs: last.pairs, app, picked });
+    ways.offer(rows.filter((row) => row.own || row.reachable).map((row) => row.name), rows.find((row) => row.own)?.name ?? "");
+    graph.show({ brokers: rows, pairs: last.pairs, app, picked, ways: ways.drawn });
     brokers.show(rows);
     ends.show(last.pairs);
     const there = rows.filter((row) => row.reachable || row.own).length;
@@ -183,17 +214,19 @@ export function create(app) {
       trouble.show(null);
       missing.show(asked.system);
       draw();
+      await ways.refresh();
     } catch (error) {
       trouble.show(app.failed(error));
     }
   });
   new ResizeObserver(draw).observe(graph.root);
   return {
-    parts: [trouble.root, missing.root, words, graph.root, legend(), about, el("h2", {}, "Brokers"), brokers.root, el("h2", {}, "Links"), ends.root],
+    parts: [trouble.root, missing.root, words, ways.root, graph.root, legend(), about, el("h2", {}, "Brokers"), brokers.root, el("h2", {}, "Links"), ends.root],
     show: () => poller.start(),
     hide: () => poller.stop(),
     key(event) {
-      if (event.key !== "Escape" || picked === null) return false;
+      if (event.key !== "Escape" || (picked === null && !ways.isShown)) return false;
+      if (picked === null) ways.clear();
       picked = null;
       draw();
       return true;

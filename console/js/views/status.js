@@ -5,6 +5,7 @@ import { el, facts, put, putNew, text } from "../dom.js";
 import { bytes, count, many, moment, NONE, span } from "../format.js";
 import { answers, Missing, Trouble } from "../system.js";
 import { Table } from "../table.js";
+import { traced } from "../ways.js";
 
 const ACTIONS = { observe: "look at all of this", administer: "disconnect clients, end sessions, drain, reload", publish: "publish", subscribe: "subscribe", peer: "link as a broker" };
 const STATES = { ready: "good", starting: "warn", draining: "warn", silent: "bad", "no way": "bad" };
@@ -64,7 +65,19 @@ function offset(now) {
   return Math.abs(ahead) < 1500 ? "as here" : `${span(Math.abs(ahead))} ${ahead > 0 ? "ahead of" : "behind"} this machine`;
 }
 
-function trace() {
+/** What became of an event on its ways to each broker, and where they can be seen. */
+function destinations(app, answer) {
+  const draw = () => {
+    app.traced = answer;
+    location.hash = "#overlay";
+  };
+  const all = traced(answer);
+  const one = ({ to, head, ways }) => [el("p", {}, el("strong", {}, `to ${to}`), `: ${head}`),
+    el("ol", { class: "numbered" }, ...ways.map((way) => el("li", {}, way.brokers.join(" › "), " ", el("span", { class: way.isBad ? "late" : "quiet" }, way.words))))];
+  return all.length > 0 && el("div", { class: "ways" }, ...all.flatMap(one), el("div", { class: "row" }, el("button", { type: "button", class: "plain", id: "draw", onclick: draw }, "Draw these ways")));
+}
+
+function trace(app) {
   const out = el("div", { class: "trace", role: "status" });
   const input = el("input", { id: "event", name: "event", spellcheck: "false", autocapitalize: "none", required: true, placeholder: "p6sK5Vha1Dh:hPVn17Pr66B" });
   const form = el("form", { class: "row" }, el("label", { for: "event" }, "Event id"), input, el("button", { type: "submit" }, "Trace"));
@@ -72,7 +85,7 @@ function trace() {
     event.preventDefault();
     put(out, el("p", { class: "quiet" }, "Asking all brokers …"));
     try {
-      put(out, ...way(await get(named("/trace", input.value.trim()))));
+      put(out, ...way(app, await get(named("/trace", input.value.trim()))));
     } catch (failure) {
       if (!(failure instanceof Failure)) throw failure;
       put(out, el("p", { class: "notice bad" }, el("strong", {}, failure.message), failure.kind === "refused" ? "" : ` ${failure.todo}`));
@@ -83,7 +96,7 @@ function trace() {
   return [form, words, out];
 }
 
-function way(answer) {
+function way(app, answer) {
   const steps = answer.brokers.map(({ broker, notes }) => el("li", {},
     el("h4", {}, broker),
     el("ul", {}, ...notes.map((note) => el("li", {},
@@ -91,7 +104,7 @@ function way(answer) {
   const rest = [["know nothing of it", answer.ignorant], ["have not answered in time", answer.silent], ["could not be asked", answer.missed]]
     .filter(([, names]) => names?.length > 0).map(([words, names]) => el("p", { class: "quiet" }, `${names.join(", ")}: ${words}`));
   const none = steps.length === 0 && el("p", { class: "notice warn" }, "No broker that answered knows this event: it is too long ago, or the id is another deployment's.");
-  return [none || el("ol", { class: "way" }, ...steps), ...rest];
+  return [none || el("ol", { class: "way" }, ...steps), destinations(app, answer), ...rest].filter(Boolean);
 }
 
 /** Buttons that change something, and what became of it. */
@@ -157,7 +170,7 @@ export function create(app) {
       el("div", { class: "columns" },
         el("section", { class: "card" }, el("h2", {}, "This broker"), own),
         el("section", { class: "card" }, el("h2", {}, "You"), rights, act.root)),
-      el("section", { class: "card" }, el("h2", {}, "The way of an event"), ...trace()),
+      el("section", { class: "card" }, el("h2", {}, "The way of an event"), ...trace(app)),
     ],
     show,
     hide() {},

@@ -40,6 +40,10 @@ pub enum TraceStep {
     /// It was received over a link, at this age, microseconds: the time since it was accepted, that
     /// on links estimated or, for one with a deadline, measured.
     Came(HostId, u64),
+    /// It was received as an answer, after it was asked for: the neighbour and its age as above.
+    CameAgain(HostId, u64),
+    /// A copy of it ends here: what it was to bring to this neighbour has gone there before.
+    Joined(HostId),
     /// It was not sent over a link, as too much is unsent there.
     HeldBack(HostId),
     /// It does not take the link to this neighbour, which is on its path, but another way.

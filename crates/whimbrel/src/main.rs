@@ -31,6 +31,7 @@ mod topology;
 mod trace;
 mod variables;
 mod version;
+mod ways;
 
 use std::process::ExitCode;
 

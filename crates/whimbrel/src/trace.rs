@@ -9,12 +9,16 @@ use crate::failure::{self, Failure};
 use crate::sessions::print_json;
 use crate::system::unheard;
 use crate::table::{Cell, Table, Tone, delay, is_coloured, name};
+use crate::ways;
 
 const DETAILS: &str = "\
 All brokers are asked what they know of the event, and those that know something are shown in the order of its way.
 Times are each broker's own, counted from the first thing that it knows of the event: clocks of brokers differ. The
 broker that accepted it tells for which brokers it was, and why, as long as it has the event in its cache. Brokers
 remember their last 16,384 notes, which is some seconds where much is published.
+
+Of an event of a topic with several paths, and of one that has not gone as it was planned, each way follows: the
+time that it takes by the plan of now, the age of the event at each broker, which copy was first, and where others ended.
 
 An event's id is the property w-id of a delivery; `whimbrel sub --json` prints it.
 
@@ -54,6 +58,7 @@ impl Trace {
             .into());
         }
         let mut out = table(&answer.brokers).text(is_coloured());
+        out += &ways::text(&answer, is_coloured());
         out += &others(&answer);
         failure::print(out.as_bytes())
     }
@@ -100,9 +105,9 @@ mod tests {
 
     #[test]
     fn a_broker_is_named_once_and_the_silent_are_named() {
-        let note = |after_us, what: &str| Noted { after_us, what: what.into() };
+        let note = |after_us, what: &str| Noted { after_us, what: what.into(), ..Noted::default() };
         let notes = vec![note(Some(0), "came from a"), note(Some(180), "sent to c\u{1b}"), note(None, "for c")];
-        let text = table(&[Traced { broker: "b".into(), notes }]).text(false);
+        let text = table(&[Traced { broker: "b".into(), notes, plan: None }]).text(false);
         let expected = "BROKER    AFTER  WHAT\n\
                         b         +0 µs  came from a\n        \
                                 +0.2 ms  sent to c\\u{1b}\n                 \
@@ -111,6 +116,9 @@ mod tests {
         let answer = Answer {
             event: "1:2".into(),
             brokers: Vec::new(),
+            destinations: Vec::new(),
+            deadline_ms: None,
+            setting: None,
             ignorant: vec!["x".into()],
             silent: vec!["y".into()],
             missed: vec!["z".into()],

@@ -3,29 +3,24 @@
 //!
 //! The overlay does not interpret a question: the driver of the other broker answers. Both may be
 //! lost, doubled or late. The asker numbers its questions, and repeats them if need be.
-//!
-//! A trace is lines of text. Each is a number, a space, and a step: the number is microseconds
-//! since the first step that is recorded of the event at that broker. Lines that say for which
-//! broker and why an event was sent have no number.
 
-use core::fmt::Write;
 use core::ops::ControlFlow;
 use core::time::Duration;
 
-use whimbrel_event::{Domains, EventId, HostId, LatencyHistogram, Tick, Time};
-use whimbrel_net::Net;
+use whimbrel_event::{Domains, EventId, HostId, LatencyHistogram, StreamClass, Tick, Time};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::link::peers::{LinkCounters, Peer};
 use whimbrel_net::link::queue::{FrameClass, Occupancy};
 use whimbrel_net::link::watch::{ConditionCause, LinkCondition};
 use whimbrel_net::topology::{LinkState, Neighbour};
-use whimbrel_net::traces::TraceStep;
+use whimbrel_selector::{TopicFilter, TopicName};
 
-use super::RoamGauges;
-use super::{DomainPlace, Due, Overlay, OverlayStats};
+use super::traced::{EventTrace, PathsPlan, STEPS_MAX, TracedStep, WantedTopic, peer_of};
+use super::{DomainPlace, Due, Overlay, OverlayStats, RoamGauges, is_local};
 use crate::api::{Output, PeerLink};
 use crate::broker::Broker;
-use crate::cache::{CacheItem, PartitionSet};
+use crate::cache::{Cache, CacheItem, PartitionSet};
+use crate::route::Router;
 use crate::stream::destinations::Destination;
 use whimbrel_wire::{BrokerMessage, Question, Reply};
 
@@ -368,107 +363,70 @@ impl Overlay {
 /// search begins.
 const SLOTS_MAX: usize = 1 << 16;
 
-/// Bytes of the trace of an event.
-const TRACE_BYTES_MAX: usize = 16 << 10;
-
-/// A time as milliseconds, for people.
-fn millis(micros: u64) -> String {
-    format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
-}
-
-/// How long the path to a broker takes, as estimated, if there is one; and the link to it, if there
-/// is one that is not the path.
-fn costs(net: &Net, to: HostId) -> String {
-    let links = net.routes().path(to).len().saturating_sub(1);
-    if links == 0 {
-        return String::new();
-    }
-    let path = format!(", {}", millis(u64::try_from(net.way(to).as_micros()).unwrap_or(u64::MAX)));
-    if links == 1 {
-        return path;
-    }
-    let ends = net.topology().get(net.host()).into_iter().flat_map(|state| &state.neighbours);
-    let direct = ends.filter(|end| end.host == to).min_by_key(|end| end.delay_us);
-    let lost = |loss: u16| if loss > 0 { format!(", loses {} %", loss / 10) } else { String::new() };
-    let told = |end: &Neighbour| format!("{path} (direct {}{})", millis(end.delay_us.into()), lost(end.loss));
-    direct.map_or(path.clone(), told)
-}
-
-/// Begins the line of the broker that has accepted an event and still has it; its destinations
-/// follow.
-pub const ACCEPTED: &str = "accepted here";
-
 impl Broker {
-    /// What this broker knows of an event, as lines of text for people, at most 16 KiB; empty if it
-    /// knows nothing.
-    pub fn trace(&mut self, event: EventId) -> String {
-        let mut text = String::new();
+    /// What this broker knows of an event.
+    pub fn trace(&mut self, event: EventId) -> EventTrace {
         if !self.overlay.is_open() {
-            return text;
+            return EventTrace::default();
         }
-        let why = self.why(event);
-        let overlay = &self.overlay;
+        let Broker { overlay, cache, router, .. } = self;
+        let wanted = overlay.net.is_own(event).then(|| wanted(overlay, cache, router, event)).flatten();
+        let plan = wanted.map(|wanted| PathsPlan::new(&mut overlay.net, wanted));
         let mut first = None;
-        for note in overlay.net.trace_of(event) {
-            let after = note.at.since(*first.get_or_insert(note.at)).as_micros();
-            let name = |host| overlay.net.name_of(host);
-            let what = match note.what {
-                TraceStep::Sent(to) => format!("sent to {}", name(to)),
-                TraceStep::Came(from, age_us) => format!("came from {}, {} old", name(from), millis(age_us)),
-                TraceStep::HeldBack(to) => format!("not sent to {}: too much is unsent there", name(to)),
-                TraceStep::Rerouted(to, cause) => {
-                    format!("another way is taken, as the link to {} is {}", name(to), cause.name())
-                }
-                TraceStep::GivenUp => "no way around a link on its way".into(),
-                TraceStep::Passed => "taken for subscriptions here".into(),
-                TraceStep::Answered => "sent again, as somebody lacked it".into(),
-            };
-            let line = format!("{after} {what}\n");
-            if text.len() + line.len() > TRACE_BYTES_MAX / 2 {
-                break;
-            }
-            text.push_str(&line);
-        }
-        for line in why {
-            if text.len() + line.len() < TRACE_BYTES_MAX {
-                text.push_str(&line);
-            }
-        }
-        text
+        let steps = overlay.net.trace_of(event).take(STEPS_MAX).map(|note| TracedStep {
+            after: note.at.since(*first.get_or_insert(note.at)),
+            what: note.what,
+            peer: peer_of(note.what).map(|host| overlay.net.name_of(host)),
+        });
+        EventTrace { steps: steps.collect(), plan }
     }
 
-    /// The entries of other brokers' interests for which an event of an own stream is sent, if it
-    /// is still cached and they are still wanted.
-    fn why(&mut self, id: EventId) -> Vec<String> {
-        let Broker { overlay, cache, router, .. } = self;
-        if !overlay.net.is_own(id) {
-            return Vec::new();
+    /// How events of a topic that are published here now go to the other brokers that may want
+    /// them: those whose selectors depend on the event are among them. `None`: this broker has no
+    /// overlay.
+    pub fn planned_paths(&mut self, topic: TopicName<'_>) -> Option<PathsPlan> {
+        if !self.overlay.is_open() {
+            return None;
         }
-        let partitions = PartitionSet::first(cache.plan().count());
-        let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
-        let mut lines = Vec::new();
-        cache.read(from, &partitions, SLOTS_MAX, |item| {
-            let CacheItem::Event { event, .. } = item else { return ControlFlow::Continue(()) };
-            if event.id() != id {
-                let is_beyond = event.id().pubend == id.pubend && event.id().tick > id.tick;
-                return if is_beyond { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-            }
-            lines.push(format!("{ACCEPTED}, on {}\n", event.unpack().event.topic.escape_debug()));
-            for destination in overlay.destinations.iter() {
-                if let Some(entry) = destination.why(event, router) {
-                    let mut line = format!("for {}, which wants ", overlay.net.name_of(destination.host));
-                    line.extend(entry.filter.escape_debug());
-                    if let Some(selector) = &entry.selector {
-                        write!(line, " with {}", selector.escape_debug()).expect("a string takes everything");
-                    }
-                    let path = overlay.net.routes().path(destination.host);
-                    let way: Vec<_> = path.into_iter().map(|host| overlay.net.name_of(host).into_string()).collect();
-                    line += &format!("; way {}{}\n", way.join(" > "), costs(&overlay.net, destination.host));
-                    lines.push(line);
-                }
-            }
-            ControlFlow::Break(())
-        });
-        lines
+        let settings = self.router.profiles().of(topic);
+        let Overlay { destinations, net, .. } = &mut self.overlay;
+        let wants = |destination: &Destination| {
+            let entries = destination.entries().filter(|entry| TopicFilter::checked(&entry.filter).matches(topic));
+            let entry = entries.min_by_key(|entry| entry.selector.is_some())?;
+            Some((destination.host, entry.clone()))
+        };
+        let is_local = is_local(topic.as_str());
+        let wanting = destinations.iter().filter(|_| !is_local).filter_map(wants).collect();
+        let (deadline_ms, paths) = (settings.deadline_ms(), settings.paths);
+        let domains = self.router.profiles().domains_for(topic).cloned().unwrap_or_default();
+        Some(PathsPlan::new(net, WantedTopic { topic: topic.as_str().into(), deadline_ms, paths, domains, wanting }))
     }
+}
+
+/// The other brokers that want an event of an own stream, if it is still cached, with the entries
+/// of their interests for which it is sent.
+fn wanted(overlay: &Overlay, cache: &Cache, router: &mut Router, id: EventId) -> Option<WantedTopic> {
+    let partitions = PartitionSet::first(cache.plan().count());
+    let from = cache.serial_for(id.pubend, Tick(id.tick.0.saturating_sub(1)));
+    let mut found = None;
+    cache.read(from, &partitions, SLOTS_MAX, |item| {
+        let CacheItem::Event { event, .. } = item else { return ControlFlow::Continue(()) };
+        if event.id() != id {
+            let is_beyond = event.id().pubend == id.pubend && event.id().tick > id.tick;
+            return if is_beyond { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        }
+        let wants = |destination: &Destination| Some((destination.host, destination.why(event, router)?.clone()));
+        let wanting = overlay.destinations.iter().filter_map(wants).collect();
+        let view = event.unpack().event;
+        let is_watched = id.pubend.class() == StreamClass::Deadline;
+        found = Some(WantedTopic {
+            topic: view.topic.into(),
+            deadline_ms: view.deadline_ms.filter(|_| is_watched),
+            paths: router.profiles().of(TopicName::checked(view.topic)).paths,
+            domains: Domains::read(view.headers.domains.as_str()).unwrap_or_default(),
+            wanting,
+        });
+        ControlFlow::Break(())
+    });
+    found
 }

@@ -30,6 +30,7 @@ mod retained;
 mod roam;
 mod shares;
 mod stats;
+mod traced;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -47,12 +48,15 @@ use crate::subscription::{Awaiting, CONFIRM_MAX};
 pub use crate::subscription::ALL_OTHERS;
 pub(crate) use drive::Sender;
 pub use follow::NotForgotten;
-pub use inspect::{ACCEPTED, InterestInfo, LinkInfo, NeighbourInfo, OverlaySize, REPLY_LITTLE, TopologyInfo};
+pub use inspect::{InterestInfo, LinkInfo, NeighbourInfo, OverlaySize, REPLY_LITTLE, TopologyInfo};
 pub(crate) use profiles::ProfileMap;
 pub(crate) use roam::{Arrival, Attachment, Want, said_of};
 pub use roam::{COPIES_BYTES_MAX, COPIES_MAX, DIRECTORY_MAX, ENDED_LIFETIME, ENDED_MAX, RoamGauges};
 pub(crate) use shares::Brokers;
 pub use stats::OverlayStats;
+pub use traced::{
+    ACCEPTED, BrokerPlan, DirectLink, EventTrace, NamedPath, PLAN_BYTES_MAX, PathsPlan, STEPS_MAX, TracedStep,
+};
 pub use whimbrel_net::NetStats;
 pub use whimbrel_net::domains::DomainPlace;
 pub use whimbrel_net::forward::EVENT_BYTES_MAX;

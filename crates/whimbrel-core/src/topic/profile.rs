@@ -116,6 +116,11 @@ impl TopicSettings {
         TopicSettings { persistence, transport, paths, period_of, ..*self } == TopicSettings::default()
     }
 
+    /// The deadline of events that name none, milliseconds.
+    pub(crate) fn deadline_ms(&self) -> Option<u32> {
+        self.deadline_ms
+    }
+
     /// Whether the topic has a deadline.
     pub(crate) fn has_deadline(&self) -> bool {
         self.deadline_ms.is_some()

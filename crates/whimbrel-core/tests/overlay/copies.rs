@@ -1,6 +1,8 @@
 //! Copies of an event come by two paths, and what came behind a hole waits for the second one.
 
+use whimbrel_core::overlay::NamedPath;
 use whimbrel_core::{Broker, Profile, RankedProfile, TopicPaths};
+use whimbrel_selector::TopicName;
 
 use super::*;
 
@@ -167,4 +169,53 @@ fn one_path_is_taken_where_profiles_ask_for_no_more() {
     publish(&mut net, "1", Qos::AtLeastOnce);
     net.advance(SECOND);
     assert_eq!((got(&mut net), *sent.borrow()), (vec!["1".to_owned()], 1));
+}
+
+/// The plan for a topic at broker 0: brokers of each path, its time in milliseconds, and whether
+/// that is within the deadline.
+fn planned(net: &mut Net, topic: &str) -> Vec<Vec<(String, u64, Option<bool>)>> {
+    let topic = TopicName::new(topic).expect("it is a topic");
+    let plan = net.nodes[0].core.planned_paths(topic).expect("it has an overlay");
+    let path = |path: &NamedPath| (path.brokers.join(" "), path.time_us / 1_000, path.is_in_time);
+    plan.brokers.iter().map(|to| to.paths.iter().map(path).collect()).collect()
+}
+
+#[test]
+fn the_paths_of_a_topic_are_told_before_anything_is_published() {
+    let mut net = world(Qos::AtMostOnce, |_| {});
+    let pair = [("b0 b1 b3".to_owned(), 4, Some(true)), ("b0 b2 b3".to_owned(), 40, Some(true))];
+    assert_eq!(planned(&mut net, "alarm/never"), [pair]);
+    assert_eq!(planned(&mut net, "other/1"), [[]; 0], "nobody wants it");
+    // Without a deadline there is one path, and with a shorter one the second path is late.
+    for (millis, expected) in [
+        (None, vec![("b0 b1 b3", 4, None)]),
+        (Some(30), vec![("b0 b1 b3", 4, Some(true)), ("b0 b2 b3", 40, Some(false))]),
+    ] {
+        let deadline = millis.map(|millis| MS * millis);
+        let paths = if millis.is_some() { TopicPaths::Two } else { TopicPaths::One };
+        let profile = Profile { filter: "alarm/#".into(), deadline, paths, ..Profile::default() };
+        net.input(0, Input::ChangeProfile { filter: "alarm/#", made: Some(&RankedProfile { rank: 0, profile }) });
+        net.advance(SECOND);
+        let known: Vec<_> = planned(&mut net, "alarm/1").concat();
+        let known: Vec<_> = known.iter().map(|(path, millis, in_time)| (&**path, *millis, *in_time)).collect();
+        assert_eq!(known, expected);
+    }
+}
+
+#[test]
+fn a_trace_tells_both_copies_where_they_came_and_the_plan() {
+    let mut net = world(Qos::AtMostOnce, |_| {});
+    publish(&mut net, "1", Qos::AtMostOnce);
+    net.advance(SECOND);
+    let id = net.told(3, 1).into_iter().find_map(|told| if let Told::Event(got) = told { Some(got.id) } else { None });
+    let id = id.expect("it has come");
+    let trace = net.nodes[3].core.trace(id);
+    let steps: Vec<_> = trace.steps.iter().map(|step| (step.name(), step.peer.as_deref(), step.age_us())).collect();
+    let (quick, slow) = (("came", Some("b1"), Some(4_000)), ("came", Some("b2"), Some(40_000)));
+    assert_eq!(steps, [quick, ("taken", None, None), slow]);
+    assert_eq!(trace.steps[2].after, MS * 36);
+    let plan = net.nodes[0].core.trace(id).plan.expect("it has it");
+    assert_eq!((&*plan.topic, plan.deadline, plan.paths), ("alarm/1", Some(MS * 80), TopicPaths::Two));
+    assert_eq!((plan.brokers.len(), plan.brokers[0].paths.len(), plan.more), (1, 2, 0));
+    assert_eq!(plan.lines()[1], "for b3, which wants alarm/#; 2 ways");
 }

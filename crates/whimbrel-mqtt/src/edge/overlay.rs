@@ -1,8 +1,9 @@
 //! The broker as part of a deployment of several.
 
 use whimbrel_core::OverlayConfig;
-use whimbrel_core::overlay::NotForgotten;
+use whimbrel_core::overlay::{EventTrace, NotForgotten, PathsPlan};
 use whimbrel_event::{EventId, HostId, Time};
+use whimbrel_selector::TopicName;
 
 use super::outbound::Outbound;
 use super::{MqttBroker, Output};
@@ -16,9 +17,14 @@ impl MqttBroker {
         self.core.open_overlay(now, config);
     }
 
-    /// The state of an event at this broker, for people; see [`whimbrel_core::Broker::trace`].
-    pub fn trace(&mut self, event: EventId) -> String {
+    /// What this broker knows of an event; see [`whimbrel_core::Broker::trace`].
+    pub fn trace(&mut self, event: EventId) -> EventTrace {
         self.core.trace(event)
+    }
+
+    /// How events of a topic go to other brokers; see [`whimbrel_core::Broker::planned_paths`].
+    pub fn planned_paths(&mut self, topic: TopicName<'_>) -> Option<PathsPlan> {
+        self.core.planned_paths(topic)
     }
 
     /// Forgets another broker for good; see [`whimbrel_core::Broker::retire_broker`].

@@ -21,7 +21,7 @@ use crate::domains::{DomainPlace, may_carry, routes_for};
 use crate::io::LinkOutput;
 use crate::link::queue::{FrameClass, WaitingEvent};
 use crate::pace::Routing;
-use crate::route::TopicPaths;
+use crate::route::{PathsTo, TopicPaths};
 use crate::traces::{TraceStep, Traces};
 use crate::transit::Transit;
 use crate::{Channel, Net};
@@ -158,6 +158,24 @@ pub struct SilenceTarget {
     pub gets_best_effort: bool,
 }
 
+/// What decides over which paths an event goes.
+#[derive(Clone, Copy, Debug)]
+pub struct PlannedEvent<'a> {
+    /// Its deadline, microseconds, if it has one.
+    pub deadline_us: Option<u64>,
+    /// See [`Sending::paths`].
+    pub paths: TopicPaths,
+    /// Which brokers may carry it.
+    pub label: DomainLabel<'a>,
+}
+
+/// The deadline, microseconds, of an event that takes several paths; `None`: it takes one.
+#[inline]
+fn copied_within_us(net: &Net, deadline_us: Option<u64>, paths: TopicPaths) -> Option<u64> {
+    let may_copy = net.config.routing != Routing::Direct && !fault!(net, SamePathTwice);
+    deadline_us.filter(|_| paths != TopicPaths::One && may_copy)
+}
+
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
     /// hosts. Returns how long it takes until its last copy, and those of earlier events of its
@@ -191,9 +209,8 @@ impl Net {
         out: &mut dyn LinkOutput,
     ) -> Duration {
         self.routes.update(&self.topology);
-        let may_copy = self.config.routing != Routing::Direct && !fault!(self, SamePathTwice);
         let deadline_us = sending.deadline_ms.map(|deadline_ms| u64::from(deadline_ms) * 1_000);
-        let copied_within_us = deadline_us.filter(|_| sending.paths != TopicPaths::One && may_copy);
+        let copied_within_us = copied_within_us(self, deadline_us, sending.paths);
         let avoided = match deadline_us {
             Some(_) if copied_within_us.is_none() => {
                 Budgets::of(now, self, sending.label()).exceeded(sending, dests.iter().map(|(host, _)| *host))
@@ -239,6 +256,19 @@ impl Net {
         copies_take
     }
 
+    /// The paths from this broker to others, which are in the order of hosts, of such an event if it
+    /// is published now; as they were computed last.
+    ///
+    /// # Panics
+    /// When the hosts are not sorted, or one is there twice.
+    pub fn planned_paths(&mut self, hosts: &[HostId], event: PlannedEvent<'_>) -> Vec<PathsTo> {
+        let PlannedEvent { deadline_us, paths, label } = event;
+        let copied_within_us = copied_within_us(self, deadline_us, paths);
+        let Net { routes, within, outages, topology, .. } = self;
+        let routes = routes_for((routes, within), label, topology);
+        routes.planned(hosts, paths, copied_within_us, outages)
+    }
+
     /// Passes an event on to one neighbour, along its part of the tree; a copy, unless this part
     /// was passed on before.
     pub(crate) fn pass_on(
@@ -254,6 +284,9 @@ impl Net {
         let passed = is_copy.then(|| self.traffic.copies.part(sending.id, default, part));
         if passed.is_some_and(|passed| self.traffic.copies.has_passed(&passed)) {
             self.stats.copies_joined += 1;
+            if let Some(neighbour) = self.peers.neighbour(part.port()) {
+                self.traffic.traces.record(now, sending.id, TraceStep::Joined(neighbour));
+            }
             return;
         }
         let is_outside = self.leads_outside(sending, part);

@@ -45,7 +45,8 @@ impl Net {
         if !frame.answer {
             peer.latency.record(Duration::from_micros(age_us));
         }
-        self.traffic.traces.record(now, id, TraceStep::Came(from, age_us));
+        let came = if frame.answer { TraceStep::CameAgain(from, age_us) } else { TraceStep::Came(from, age_us) };
+        self.traffic.traces.record(now, id, came);
         let tree = frame.routes().ok()?;
         let label = compact::label(frame.event);
         if !label.is_any() && !self.may_carry(label, self.identity.host) {

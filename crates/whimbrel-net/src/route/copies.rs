@@ -1,5 +1,6 @@
 //! Trees in which each destination stands twice, kept as long as their links stay what they were.
 
+use core::fmt;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -42,6 +43,18 @@ pub enum TopicPaths {
     Targeted,
     /// The fewest that are available as often together.
     Available(Availability),
+}
+
+impl fmt::Display for TopicPaths {
+    /// As a topic's profile says it: `1`, `2`, `targeted`, or `for` an availability.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TopicPaths::One => f.write_str("1"),
+            TopicPaths::Two => f.write_str("2"),
+            TopicPaths::Targeted => f.write_str("targeted"),
+            TopicPaths::Available(availability) => write!(f, "for {}", f64::from(availability.ppm()) / 1e6),
+        }
+    }
 }
 
 impl TopicPaths {

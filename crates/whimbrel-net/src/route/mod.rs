@@ -13,6 +13,7 @@ mod graph;
 mod joint;
 mod pair;
 mod paths;
+mod planned;
 mod targeted;
 mod trees;
 
@@ -30,6 +31,7 @@ pub use available::{AVAILABLE_PATHS_MAX, Availability};
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
 pub use copies::{CopyTrees, TopicPaths};
 pub use cost::{DARK_COST_US, HOP_COST_US, LOSS_COUNTED_MAX, cost_us};
+pub use planned::{EventPath, PathsTo};
 pub use trees::{TREE_DEPTH_MAX, TREE_NODES_MAX, Tree, TreeNode, Trees};
 
 use crate::pace::Routing;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{EventId, HostId, Reliability, split_mix};
 use whimbrel_net::route::{Availability, TopicPaths};
+use whimbrel_net::traces::TraceStep;
 use whimbrel_net::{Hop, Net, NetStats};
 
 use crate::fabric::node::Setup;
@@ -101,6 +102,16 @@ fn each_destination_has_its_event_over_two_paths_and_no_link_twice() {
     let stats = world.fabric.node(3).net.stats();
     assert_eq!(stats.copies_joined, 100, "the second copy for node 4 ends at node 3");
     world.fabric.check().expect("each event has arrived once, in order");
+    // Its trace says so, and by which neighbours the copies came.
+    let id = *world.fabric.ledger.published.keys().next().expect("there are events");
+    let host = |node: usize| world.fabric.node(node).net.host();
+    let steps = world.fabric.node(3).net.trace_of(id).map(|note| note.what);
+    let is_hop = |step: &TraceStep| matches!(step, TraceStep::Came(..) | TraceStep::Sent(_) | TraceStep::Joined(_));
+    let mut steps: Vec<TraceStep> = steps.filter(is_hop).collect();
+    let came = |step: TraceStep| if let TraceStep::Came(from, _) = step { Some(from) } else { None };
+    let (first, second) = (came(steps.remove(0)), came(steps.remove(1)));
+    assert!(first != second && [first, second].iter().all(|from| [Some(host(1)), Some(host(2))].contains(from)));
+    assert_eq!(steps, [TraceStep::Sent(host(4)), TraceStep::Joined(host(4))]);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod streams;
 mod system;
 mod topics;
 mod trace;
+mod traced;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,13 +1,19 @@
-//! The overlay: brokers, links and interests.
+//! The overlay: brokers, links, interests, and the paths of events.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use whimbrel_core::overlay::{InterestInfo, InterestValue, LinkInfo, NeighbourInfo, NotForgotten, TopologyInfo};
+use whimbrel_core::overlay::{
+    BrokerPlan, InterestInfo, InterestValue, LinkInfo, NamedPath, NeighbourInfo, NotForgotten, PathsPlan, TopologyInfo,
+};
+use whimbrel_selector::TopicName;
 
-use super::answers::{Broker, BrokerInterest, Fit, Forgotten, Interests, Link, Neighbour, Topology, Wanted};
+use super::answers::{
+    Broker, BrokerInterest, BrokerPath, Fit, Forgotten, Interests, Link, Neighbour, PlannedDestination, PlannedTopic,
+    Topology, Wanted,
+};
 use super::{Shared, json, millis, percent, refuse};
 
 /// Brokers whose interests are copied during one hold of the broker: each has some hundred entries.
@@ -58,6 +64,24 @@ pub(super) async fn interest(State(shared): State<Arc<Shared>>, RawQuery(query):
         repeated: stats.events_repeated,
     });
     json(StatusCode::OK, &Interests { now_ms: millis(now), fit, brokers, next: next.map(|from| from as u64) })
+}
+
+/// The paths of a topic's events to all brokers that may want them.
+pub(super) async fn paths(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    let Some(text) = percent::field(query.as_deref(), "topic") else {
+        return refuse(StatusCode::BAD_REQUEST, "say which topic: /paths?topic=alarm%2F1");
+    };
+    let topic = match TopicName::new(&text) {
+        Ok(topic) => topic,
+        Err(error) => {
+            let error = format!("{text:?} is no topic: {}; write one without wildcards", error.why());
+            return refuse(StatusCode::BAD_REQUEST, error);
+        }
+    };
+    match shared.hub.planned_paths(topic) {
+        Some(plan) => json(StatusCode::OK, &planned(&shared.about.name, plan)),
+        None => alone(),
+    }
 }
 
 /// Whether the broker has an overlay.
@@ -144,5 +168,35 @@ fn interest_of(info: InterestInfo) -> BrokerInterest {
         reachable: info.is_reachable,
         unconfirmed: info.unconfirmed.into_iter().map(String::from).collect(),
         entries: info.entries.into_iter().map(wanted).collect(),
+    }
+}
+
+/// A plan of this broker.
+pub(super) fn planned(from: &str, plan: PathsPlan) -> PlannedTopic {
+    PlannedTopic {
+        topic: plan.topic.into(),
+        from: from.to_owned(),
+        deadline_ms: plan.deadline.map(|deadline| u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)),
+        setting: plan.paths.to_string(),
+        destinations: plan.brokers.into_iter().map(destination).collect(),
+        more: plan.more as u64,
+    }
+}
+
+fn destination(plan: BrokerPlan) -> PlannedDestination {
+    let path = |path: NamedPath| BrokerPath {
+        brokers: path.brokers.into_iter().map(String::from).collect(),
+        time_us: path.time_us,
+        in_time: path.is_in_time,
+    };
+    PlannedDestination {
+        broker: plan.name.into(),
+        host: plan.host.to_string(),
+        filter: plan.wants.filter.into(),
+        selector: plan.wants.selector.map(String::from),
+        paths: plan.paths.into_iter().map(path).collect(),
+        shared_brokers: plan.shared_brokers.into_iter().map(String::from).collect(),
+        shared_links: plan.shared_links.into_iter().map(|link| link.map(String::from).into()).collect(),
+        direct_us: plan.direct.map(|direct| direct.delay_us.into()),
     }
 }

@@ -11,8 +11,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::access::{Action, Authorizer, Gate, check};
 use super::answers::{
-    Draining, Dropped, Forgotten, History, Interests, Kicked, Reloaded, Sessions, Shown, Status, Streams, System, Told,
-    TopicChanged, TopicProfiles, Topology, Trace, Traced, WhoAmI,
+    Draining, Dropped, Forgotten, History, Interests, Kicked, PlannedTopic, Reloaded, Sessions, Shown, Status, Streams,
+    System, Told, TopicChanged, TopicProfiles, Topology, Trace, Traced, WhoAmI,
 };
 use super::{
     Shared, backup, history, openapi, orders, overlay, refuse, sessions, status, streams, system, topics, trace,
@@ -87,6 +87,7 @@ const LIMIT: Field = ("limit", true, "at most so many");
 const PREFIX_OF_ID: Field =
     ("prefix", false, "only those whose client ids begin so; that of exactly this client id comes first");
 const BROKER: Field = ("broker", false, "ask only this one");
+const TOPIC: Field = ("topic", false, "the topic, without wildcards");
 const SINCE: Field = ("after_ms", true, "only what was later");
 const SAMPLES: Field = ("limit", true, "at most so many: if there are more, each second, third … one is given");
 
@@ -217,6 +218,16 @@ pub(super) const ROUTES: &[Route] = &[
         fields: &[],
         gives: json::<Topology>(),
         handler: || get(overlay::topology),
+    },
+    Route {
+        verb: Verb::Get,
+        path: "/paths",
+        action: Some(Action::Observe),
+        by: By::Each,
+        summary: "How events of a topic that are published here go to the other brokers that may want them: each path with its time, and what the paths to a broker have in common.",
+        fields: &[TOPIC],
+        gives: json::<PlannedTopic>(),
+        handler: || get(overlay::paths),
     },
     Route {
         verb: Verb::Get,
@@ -357,6 +368,16 @@ pub(super) const ROUTES: &[Route] = &[
         fields: &[BROKER],
         gives: json::<System<Told<Topology>>>(),
         handler: || get(system::topology),
+    },
+    Route {
+        verb: Verb::Get,
+        path: "/system/paths",
+        action: Some(Action::Observe),
+        by: By::All,
+        summary: "What each broker answers to /paths.",
+        fields: &[TOPIC, BROKER],
+        gives: json::<System<Told<PlannedTopic>>>(),
+        handler: || get(system::paths),
     },
     Route {
         verb: Verb::Get,

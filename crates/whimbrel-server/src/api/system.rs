@@ -68,6 +68,10 @@ pub(super) async fn topology(State(shared): State<Arc<Shared>>, RawQuery(query):
     of_all(&shared, "/topology", query).await
 }
 
+pub(super) async fn paths(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
+    of_all(&shared, "/paths", query).await
+}
+
 pub(super) async fn history(State(shared): State<Arc<Shared>>, RawQuery(query): RawQuery) -> Response {
     let is_limited = percent::field(query.as_deref(), "limit").is_some();
     let query = match query {

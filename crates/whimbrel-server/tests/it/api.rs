@@ -140,7 +140,8 @@ async fn answers_are_as_the_description_says() {
         if schema.is_null() {
             continue;
         }
-        let filled = path.replace("{client_id}", "a").replace("{event}", "10:7");
+        let named = path.replace("{client_id}", "a").replace("{event}", "10:7");
+        let filled = if path.ends_with("/paths") { named + "?topic=a" } else { named };
         let answer = json(&server, &filled).await;
         assert_eq!(mismatch(&answer, schema, &document, path), None, "{answer}");
         seen += 1;

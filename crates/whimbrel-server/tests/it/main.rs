@@ -16,6 +16,7 @@ mod numbers;
 mod operators;
 mod overlay;
 mod partitions;
+mod paths;
 mod proxy;
 mod strangers;
 mod tokens;

@@ -210,3 +210,54 @@ async fn three_brokers_in_a_line_are_seen_from_their_ends() {
     let interest = a.says(&["interest"]);
     assert!(interest.contains("there is no way to it"), "{interest}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_over_two_ways_is_traced_on_both() {
+    let north = Broker::start("north", &[]);
+    let harbour = Broker::start("harbour", &[&north.overlay]);
+    let tower = Broker::start("tower", &[&north.overlay]);
+    let ferry = Broker::start("ferry", &[&harbour.overlay, &tower.overlay]);
+    until("both ways are known", || {
+        let seen = north.json(&["topology", "--own", "--json"]);
+        let links = |broker: &Value| names(&broker["links"], Some("name")).len();
+        seen["brokers"].as_array().expect("a list").iter().all(|broker| links(broker) == 2).then_some(())
+    });
+    north.says(&["topics", "make", "alarm/#", "--deadline", "20 s", "--paths", "2"]);
+    let (subscriber, mut events) = connect(&ferry, "s").await;
+    let subscription = Subscription::to("alarm/#").qos(QoS::AtLeastOnce).durability(Durability::SemiDurable);
+    subscriber.subscribe_to(&subscription).await.expect("granted");
+    let (publisher, _publisher_events) = connect(&north, "p").await;
+    publisher.publish(Publish::new("alarm/1", "fire").qos(QoS::AtLeastOnce)).await.expect("accepted");
+    let id = id_of_next(&mut events).await;
+
+    let states = |trace: &Value| {
+        let mut states = names(&trace["destinations"][0]["paths"], Some("state"));
+        states.sort();
+        states
+    };
+    let trace = until("both copies have come", || {
+        let trace = tower.json(&["trace", &id, "--json"]);
+        (states(&trace) == ["first", "later"]).then_some(trace)
+    });
+    let to = &trace["destinations"][0];
+    let mut ways: Vec<_> = (0..2).map(|at| names(&to["paths"][at]["brokers"], None).join(" ")).collect();
+    ways.sort();
+    assert_eq!(ways, ["north harbour ferry", "north tower ferry"]);
+    assert_eq!((&to["taken"], &trace["deadline_ms"]), (&Value::Bool(true), &Value::from(20_000)));
+    for path in to["paths"].as_array().expect("a list") {
+        assert_eq!((&path["in_time"], &path["at"]), (&Value::Bool(true), &Value::from("ferry")));
+        assert!(path["ages_us"].as_array().expect("a list").iter().all(Value::is_u64), "{path}");
+        let is_later = path["state"] == "later";
+        assert_eq!(path["behind_us"].is_u64(), is_later, "{path}");
+    }
+    let words = harbour.says(&["trace", &id]);
+    for part in [
+        "for ferry, which wants alarm/#; 2 ways\n",
+        "ferry: 2 ways within 20.0 s, nothing in common\n",
+        ": came first, ",
+        " later, ",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    assert!(words.lines().all(|line| line.chars().count() <= 80), "{words}");
+}

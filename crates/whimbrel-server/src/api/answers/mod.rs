@@ -1,18 +1,22 @@
 //! Answers of the API, as JSON. Times are milliseconds since the Unix epoch, spans are
 //! milliseconds, or microseconds if their name ends with `_us`.
 
+mod paths;
 mod status;
 mod subscription;
 mod system;
 mod topics;
+mod trace;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use paths::{BrokerPath, PlannedDestination, PlannedTopic};
 pub use status::{Counters, Draining, History, Listeners, Lost, Peer, Reloaded, Sample, Status, WhoAmI};
 pub use subscription::{Position, Subscription};
 pub use system::{Said, System, Told};
 pub use topics::{DeadlineDeliveries, LateCount, SlackCount, TopicChanged, TopicProfile, TopicProfiles};
+pub use trace::{Noted, Trace, Traced, TracedDestination, TracedPath};
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -396,40 +400,6 @@ pub struct Interests {
     pub brokers: Vec<BrokerInterest>,
     /// Where the others follow.
     pub next: Option<u64>,
-}
-
-/// Something that a broker knows of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Noted {
-    /// How long after the first thing that it knows, microseconds of its own clock; missing for
-    /// what has no moment.
-    pub after_us: Option<u64>,
-    /// What, in words.
-    pub what: String,
-}
-
-/// What one broker knows of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Traced {
-    /// The broker's name.
-    pub broker: String,
-    /// What it knows.
-    pub notes: Vec<Noted>,
-}
-
-/// What brokers know of an event.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Trace {
-    /// The event's id.
-    pub event: String,
-    /// Those that know something, in the order of its way.
-    pub brokers: Vec<Traced>,
-    /// Those that know nothing.
-    pub ignorant: Vec<String>,
-    /// Those that were asked and have not answered in time.
-    pub silent: Vec<String>,
-    /// Those that could not be asked: there is no way to them, or no room on it.
-    pub missed: Vec<String>,
 }
 
 /// A broker was forgotten.

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
-use whimbrel_core::overlay::NotForgotten;
+use whimbrel_core::overlay::{EventTrace, NotForgotten, PathsPlan};
 use whimbrel_core::{OverlayConfig, PeerInput};
 use whimbrel_event::{EventId, HostId};
+use whimbrel_selector::TopicName;
 
 use tokio::sync::mpsc;
 
@@ -99,11 +100,18 @@ impl Hub {
         }
     }
 
-    /// What this broker knows of an event, as text.
-    pub(crate) fn trace(&self, event: EventId) -> String {
-        let mut known = String::new();
+    /// What this broker knows of an event.
+    pub(crate) fn trace(&self, event: EventId) -> EventTrace {
+        let mut known = EventTrace::default();
         self.run(|machine, _| known = machine.broker.trace(event));
         known
+    }
+
+    /// How events of a topic go to other brokers; `None`: this broker has no overlay.
+    pub(crate) fn planned_paths(&self, topic: TopicName<'_>) -> Option<PathsPlan> {
+        let mut plan = None;
+        self.run(|machine, _| plan = machine.broker.planned_paths(topic));
+        plan
     }
 
     /// The questions of other brokers from now on, for the task that answers them.
