@@ -80,7 +80,7 @@ impl Broker {
             return Err(Refusal::OtherSelector);
         }
         let own = known.and_then(|id| self.groups.own(id));
-        if own.is_none() && self.has_to_seek(self.now) {
+        if own.is_none() && self.overlay.has_to_seek(self.now) {
             // Other brokers may have its position. That is sought when the member has joined.
             let id = self.find_or_place(asked.filter);
             self.groups.expect_member(id);

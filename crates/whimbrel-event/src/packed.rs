@@ -16,8 +16,8 @@
 //! Then, each if its flag is set: the expiry (8), the deadline in milliseconds (4), when another
 //! broker accepted it (8; without the flag it is the tick), the headers (a length of 4, a byte of
 //! flags, each present header as a length of 4 and its bytes, the label of domains likewise, and in
-//! the rest of that length the pubend and tick, 8 each, of its predecessors). Then topic, attributes, and the payload, which is
-//! the rest.
+//! the rest of that length the pubend and tick, 8 each, of its predecessors). Then topic,
+//! attributes, and the payload, which is the rest.
 
 use core::time::Duration;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use whimbrel_event::{HostId, Tick, Time};
-use whimbrel_net::route::{Outages, Routes, TopicPaths};
+use whimbrel_net::route::{MapOutages, Routes, TopicPaths};
 use whimbrel_net::topology::{LinkState, Neighbour, Topology};
 
 #[global_allocator]
@@ -183,7 +183,7 @@ fn settings() -> Criterion {
 fn copies(c: &mut Criterion) {
     let mut group = c.benchmark_group("copies");
     let worlds = [("mesh of 50", World::mesh(50)), ("1,000 of degree 8", World::random(1_000, 8))];
-    let outages = Outages::default();
+    let outages = MapOutages::default();
     for (name, world) in worlds {
         let topology = world.topology();
         let fresh = || {

@@ -3,11 +3,11 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use whimbrel_event::{Deployment, DomainLabel, Domains, EventId, HostId, Tick, Time};
+use whimbrel_event::{Deployment, Domains, EventId, HostId, Tick, Time};
 use whimbrel_wire::PreviousIdentity;
 
 use crate::PeerLink;
-use crate::domains::{DomainPlace, LabelRoutes, may_carry};
+use crate::domains::{DomainView, LabelRoutes};
 use crate::due::{NetDue, NetTimers};
 use crate::fault::NetFaults;
 use crate::forward::FrameBuffers;
@@ -17,7 +17,7 @@ use crate::io::LinkOutput;
 use crate::link::peers::{Peer, Peers, UNSENT_LITTLE};
 use crate::link::queue::FrameClass;
 use crate::pace::{Pace, Routing};
-use crate::route::{Outages, Routes};
+use crate::route::{MapOutages, Routes};
 use crate::stats::NetStats;
 use crate::topology::Topology;
 use crate::topology::joining::Joining;
@@ -110,7 +110,7 @@ pub struct Net {
     pub(crate) routes: Routes,
     /// Those of what not every broker may carry.
     pub(crate) within: LabelRoutes,
-    pub(crate) outages: Outages,
+    pub(crate) outages: MapOutages,
     pub(crate) watch: Watch,
     pub(crate) timers: NetTimers,
     /// The number of own changes of links that were flooded.
@@ -180,7 +180,7 @@ impl Net {
             topology: Topology::new(host),
             routes: Routes::following(host, config.routing, config.pace.threshold_percent),
             within: LabelRoutes::new(host, config.routing, config.pace.threshold_percent),
-            outages: Outages::default(),
+            outages: MapOutages::default(),
             watch: Watch::new(config.pace.ways_every),
             timers,
             flashes: 0,
@@ -397,50 +397,9 @@ impl Net {
         }
     }
 
-    /// Whether a broker may carry what has this label: it is in a domain of each of its lists.
-    /// A comparison if any broker may.
-    #[inline]
-    pub fn may_carry(&self, label: DomainLabel<'_>, host: HostId) -> bool {
-        if host == self.identity.host {
-            return label.admits(&self.config.domains);
-        }
-        may_carry(&self.topology, label, host)
-    }
-
-    /// Whether there is a path to a broker over brokers that may carry what has this label, all
-    /// included.
-    pub fn reaches(&mut self, label: DomainLabel<'_>, host: HostId) -> bool {
-        if label.is_any() {
-            return self.is_reachable(host);
-        }
-        let is_own = host == self.identity.host;
-        self.may_carry(label, host) && (is_own || self.within.of(label, &self.topology).is_reachable(host))
-    }
-
-    /// Sets the domains of a broker that is alone: it tells no other of them.
-    pub fn set_domains(&mut self, domains: Domains) {
-        self.config.domains = domains;
-    }
-
-    /// Whether some broker that may carry what has this label can be reached over others only.
-    pub fn is_divided(&mut self, label: DomainLabel<'_>) -> bool {
-        let own = self.identity.host;
-        let admitted = self.topology.states().filter(|state| state.host != own && label.admits(&state.domains));
-        let hosts: Vec<HostId> = admitted.map(|state| state.host).collect();
-        hosts.into_iter().any(|host| self.is_reachable(host) && !self.reaches(label, host))
-    }
-
-    /// The domains that a broker is in, as far as it has told.
-    pub fn domains_of(&self, host: HostId) -> Domains {
-        if host == self.identity.host {
-            return self.config.domains.clone();
-        }
-        self.topology.get(host).map_or_else(Domains::default, |state| state.domains.clone())
-    }
-
-    /// Counts content that was not handed on.
-    pub fn record_refusal(&mut self, place: DomainPlace) {
-        self.stats.domain_refusals[place as usize] += 1;
+    /// What brokers may carry by their domains.
+    pub fn domains(&mut self) -> DomainView<'_> {
+        DomainView { net: self }
     }
 
     /// Records a step of an event for [`Net::trace_of`].

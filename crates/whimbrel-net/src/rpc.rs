@@ -9,7 +9,7 @@ use core::time::Duration;
 use whimbrel_event::{DomainLabel, HostId, Time};
 use whimbrel_wire::{Frame, MESSAGE_BYTES_MAX, MessageFrame, PreviousIdentities};
 
-use crate::domains::{DomainPlace, routes_for};
+use crate::domains::DomainPlace;
 use crate::event::NetEvent;
 use crate::forward::nack::HOPS_MAX;
 use crate::io::{Io, LinkOutput};
@@ -138,9 +138,9 @@ impl Net {
         if !label.is_any() && message.body.len() + label.as_str().len() > MESSAGE_BYTES_MAX {
             return false;
         }
-        let link = self.link_towards(message.to, label);
+        let link = self.domains().link_towards(message.to, label);
         if link.is_none() && !label.is_any() {
-            self.record_refusal(DomainPlace::Message);
+            self.domains().record_refusal(DomainPlace::Message);
         }
         let framed = || {
             let mut frame = Vec::with_capacity(message.body.len() + 64);
@@ -148,7 +148,7 @@ impl Net {
             frame
         };
         if !message.is_bulk {
-            return self.send_over(now, link, &framed(), out);
+            return self.carrier(now).send_with_room(link, &framed(), out);
         }
         // On a link that is never idle, one bulk message per interval is sent nevertheless.
         let has_room = |peer: &&mut Peer| {
@@ -165,25 +165,7 @@ impl Net {
     /// Sends a frame to the next broker on the path to `to`. Returns `false` if there is no path,
     /// or no room on the link.
     pub fn send_towards(&mut self, now: Time, to: HostId, frame: &[u8], out: &mut dyn LinkOutput) -> bool {
-        let link = self.link_towards(to, DomainLabel::ANY);
-        self.send_over(now, link, frame, out)
-    }
-
-    /// The link to the next broker on the path to `to` over brokers that may carry what has this
-    /// label.
-    fn link_towards(&mut self, to: HostId, label: DomainLabel<'_>) -> Option<PeerLink> {
-        self.routes.update(&self.topology);
-        let Net { routes, within, topology, peers, .. } = self;
-        let (neighbour, _) = routes_for((routes, within), label, topology).next_hop(to)?;
-        peers.to(neighbour)
-    }
-
-    /// Sends a frame to a neighbour; whether there is a link with room.
-    fn send_over(&mut self, now: Time, link: Option<PeerLink>, frame: &[u8], out: &mut dyn LinkOutput) -> bool {
-        let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));
-        if let Some(link) = link {
-            self.send(now, link, FrameClass::Control, frame, out);
-        }
-        link.is_some()
+        let link = self.domains().link_towards(to, DomainLabel::ANY);
+        self.carrier(now).send_with_room(link, frame, out)
     }
 }

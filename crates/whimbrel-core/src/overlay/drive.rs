@@ -65,6 +65,23 @@ fn identity_of(streams: &Sources, deployment: Deployment, incarnation: u64) -> I
     }
 }
 
+impl Overlay {
+    /// As [`Broker::send_to`], over brokers that may carry what has this label.
+    pub(crate) fn send_within(
+        &mut self,
+        now: Time,
+        to: HostId,
+        label: DomainLabel<'_>,
+        message: &BrokerMessage<'_>,
+        is_bulk: bool,
+        out: &mut dyn Output,
+    ) -> bool {
+        let mut body = Vec::with_capacity(64);
+        let kind = message.encode(&mut body);
+        self.net.send_to(now, to, MessageContent { kind, body: &body, is_bulk, label }, out)
+    }
+}
+
 impl Broker {
     /// Makes the broker a member of an overlay: from now on it accepts links to others. To be
     /// called once, before the first subscription.
@@ -92,7 +109,7 @@ impl Broker {
 
     /// Sets the domains of a broker that is in no overlay; with one they are in its configuration.
     pub fn set_domains(&mut self, domains: Domains) {
-        self.overlay.net.set_domains(domains);
+        self.overlay.net.domains().set_own(domains);
     }
 
     /// Goes on with new streams after the log has failed: to other brokers it is another host of
@@ -255,20 +272,7 @@ impl Broker {
         (message, is_bulk): (&BrokerMessage<'_>, bool),
         out: &mut dyn Output,
     ) -> bool {
-        self.send_within(now, (to, DomainLabel::ANY), (message, is_bulk), out)
-    }
-
-    /// As [`Broker::send_to`], over brokers that may carry what has this label.
-    pub(crate) fn send_within(
-        &mut self,
-        now: Time,
-        (to, label): (HostId, DomainLabel<'_>),
-        (message, is_bulk): (&BrokerMessage<'_>, bool),
-        out: &mut dyn Output,
-    ) -> bool {
-        let mut body = Vec::with_capacity(64);
-        let kind = message.encode(&mut body);
-        self.overlay.net.send_to(now, to, MessageContent { kind, body: &body, is_bulk, label }, out)
+        self.overlay.send_within(now, to, DomainLabel::ANY, message, is_bulk, out)
     }
 
     /// Handles a message for this broker.

@@ -139,6 +139,12 @@ impl HoldsReceived {
     }
 }
 
+impl Overlay {
+    fn forget_uncovered(&mut self, cursor: u32) {
+        self.logs.received.forget(cursor);
+    }
+}
+
 impl Broker {
     /// Lets a new durable subscription count on the logs of other brokers when they have granted
     /// that.
@@ -233,7 +239,7 @@ impl Broker {
         for (cursor, number) in granted {
             let is_it = |core: &Broker| core.cursors.durable(cursor).is_some_and(|durable| durable.number == number);
             if !is_it(self) {
-                self.forget_uncovered(cursor);
+                self.overlay.forget_uncovered(cursor);
                 continue;
             }
             for (own, stream) in (0..).zip(&streams) {
@@ -244,7 +250,7 @@ impl Broker {
             }
             self.write_position(cursor);
             if self.counts_on_all(cursor) {
-                self.forget_uncovered(cursor);
+                self.overlay.forget_uncovered(cursor);
             }
         }
     }
@@ -263,10 +269,6 @@ impl Broker {
             }
             self.write_position(cursor);
         }
-    }
-
-    fn forget_uncovered(&mut self, cursor: u32) {
-        self.overlay.logs.received.forget(cursor);
     }
 
     /// Lets a durable subscription count on the log of a stream after this tick, unless it does so

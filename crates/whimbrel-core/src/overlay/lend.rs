@@ -103,17 +103,17 @@ impl LogQuestion {
             }
             let label = event.packed().domains();
             if !label.is_any() && !is_blind {
-                if !net.may_carry(label, self.from) {
+                if !net.domains().may_carry(label, self.from) {
                     // To the asker it is silence.
-                    net.record_refusal(DomainPlace::LogRead);
+                    net.domains().record_refusal(DomainPlace::LogRead);
                     continue;
                 }
                 let joined = DomainLabel::checked(&self.label).joined(label);
-                let joined = joined.filter(|joined| net.reaches(DomainLabel::checked(joined), self.from));
+                let joined = joined.filter(|joined| net.domains().reaches(DomainLabel::checked(joined), self.from));
                 match joined {
                     Some(joined) => self.label = joined,
                     None => {
-                        net.record_refusal(DomainPlace::LogRead);
+                        net.domains().record_refusal(DomainPlace::LogRead);
                         (self.at, self.is_cut_off) = (Tick(tick.0 - 1), true);
                         return looked_at;
                     }
@@ -286,8 +286,8 @@ impl Broker {
         let (number, released, upto, lost) = (question.number, question.released, question.at, question.lost.clone());
         let retained = question.retained.clone();
         let told = ReadTold { number, now: now.as_nanos(), upto, released, lost, events, retained };
-        let whom = (question.from, DomainLabel::checked(&question.label));
-        let is_told = self.send_within(now, whom, (&BrokerMessage::ReadTold(told), true), out);
+        let (to, label) = (question.from, DomainLabel::checked(&question.label));
+        let is_told = self.overlay.send_within(now, to, label, &BrokerMessage::ReadTold(told), true, out);
         if is_told {
             self.overlay.stats.events_lent += count;
         }

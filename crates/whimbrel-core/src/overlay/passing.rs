@@ -20,6 +20,7 @@ use super::lend::{is_wanted, wanted};
 use super::{DomainPlace, Sender};
 use crate::api::Output;
 use crate::broker::Broker;
+use crate::overlay::Overlay;
 use crate::store::FilterEntries;
 
 /// Most bytes of kept answers.
@@ -154,7 +155,7 @@ impl Passing {
     }
 
     /// Records a question that is passed on: its answer may pass here.
-    fn record_question(&mut self, now: Time, (by, domains): (HostId, Domains), ask: &ReadAsk<'_>) {
+    fn record_question(&mut self, now: Time, by: HostId, domains: Domains, ask: &ReadAsk<'_>) {
         self.forget_old(now);
         let known = self.open.iter().position(|open| (open.by, open.number) == (by, ask.number));
         let known = known.and_then(|at| self.open.remove(at));
@@ -238,6 +239,12 @@ impl Passing {
     }
 }
 
+impl Overlay {
+    fn send_on(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
+        self.net.pass_on_message(now, message, out)
+    }
+}
+
 impl Broker {
     /// Passes a message on, unless it is a question that is answered here, now or within a moment.
     pub(super) fn pass_message(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) {
@@ -254,11 +261,7 @@ impl Broker {
         {
             self.answer_passes(now, message.to, by, (&told, message.body), out);
         }
-        self.send_on(now, message, out);
-    }
-
-    fn send_on(&mut self, now: Time, message: &MessageFrame<'_>, out: &mut dyn Output) -> bool {
-        self.overlay.net.pass_on_message(now, message, out)
+        self.overlay.send_on(now, message, out);
     }
 
     /// Answers a question, of this broker or another one, from a kept answer; or lets it wait for
@@ -277,7 +280,7 @@ impl Broker {
                 return;
             }
             let overlay = &mut self.overlay;
-            let domains = overlay.net.domains_of(by.host);
+            let domains = overlay.net.domains().of(by.host);
             if ask.may_be_kept {
                 if may_wait && overlay.logs.passing.merge(now, (by, hops, &domains), &ask) {
                     overlay.stats.reads_merged += 1;
@@ -285,7 +288,7 @@ impl Broker {
                 }
                 ask.upto = overlay.logs.passing.lacks_upto(now, &ask);
             }
-            overlay.logs.passing.record_question(now, (by.host, domains), &ask);
+            overlay.logs.passing.record_question(now, by.host, domains, &ask);
         }
         let to = ask.pubend.host();
         if self.overlay.net.host() == by.host {
@@ -297,7 +300,7 @@ impl Broker {
         let Sender { host: from, incarnation } = by;
         let label = DomainLabel::ANY;
         let message = MessageFrame { to, hops, is_bulk: false, from, incarnation, kind, label, body: &body };
-        self.send_on(now, &message, out);
+        self.overlay.send_on(now, &message, out);
     }
 
     /// Answers a question from a kept answer, if there is one. If there is no room on the path, the
@@ -306,7 +309,7 @@ impl Broker {
         let is_any = fault!(self, KeptForAll);
         let overlay = &mut self.overlay;
         overlay.logs.passing.forget_old(now);
-        let domains = overlay.net.domains_of(by.host);
+        let domains = overlay.net.domains().of(by.host);
         let Some(kept) = overlay.logs.passing.find(ask, &domains, is_any) else { return false };
         let (body, at, upto) = (kept.body.clone(), kept.at, kept.upto.min(ask.upto));
         let log = Sender { host: kept.pubend.host(), incarnation: kept.incarnation };
@@ -357,9 +360,10 @@ impl Broker {
             let is_joined = *joined == *label.as_str();
             if is_joined { Some(joined) } else { DomainLabel::checked(&joined).joined(label) }
         });
-        let joined = joined.filter(|joined| joined.is_empty() || net.reaches(DomainLabel::checked(joined), asker));
+        let joined =
+            joined.filter(|joined| joined.is_empty() || net.domains().reaches(DomainLabel::checked(joined), asker));
         if joined.is_none() {
-            net.record_refusal(DomainPlace::KeptRead);
+            net.domains().record_refusal(DomainPlace::KeptRead);
         }
         joined
     }

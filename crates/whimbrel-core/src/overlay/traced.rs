@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use whimbrel_event::{Domains, HostId};
 use whimbrel_net::Net;
-use whimbrel_net::forward::PlannedEvent;
+use whimbrel_net::forward::{PlannedEvent, planned_paths};
 use whimbrel_net::interest::others::InterestValue;
 use whimbrel_net::route::{PathsTo, TopicPaths};
 use whimbrel_net::traces::TraceStep;
@@ -177,7 +177,7 @@ impl PathsPlan {
         let WantedTopic { topic, deadline_ms, paths, domains, wanting } = wanted;
         let hosts: Vec<HostId> = wanting.iter().map(|(host, _)| *host).collect();
         let deadline_us = deadline_ms.map(|deadline_ms| u64::from(deadline_ms) * 1_000);
-        let planned = net.planned_paths(&hosts, PlannedEvent { deadline_us, paths, label: domains.label() });
+        let planned = planned_paths(net, &hosts, PlannedEvent { deadline_us, paths, label: domains.label() });
         let mut left = PLAN_BYTES_MAX.saturating_sub(topic.len());
         let (mut brokers, count) = (Vec::new(), wanting.len());
         for ((_, wants), paths) in wanting.into_iter().zip(planned) {

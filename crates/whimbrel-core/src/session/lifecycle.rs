@@ -31,7 +31,7 @@ impl Broker {
         }
         let here = self.sessions.find(attach.client_id).map(|index| self.sessions.get(index));
         // A session that was given away is checked by its current owner, which is asked below.
-        let seeks = self.has_to_seek(now);
+        let seeks = self.overlay.has_to_seek(now);
         let is_own = |session: &&Session| !(seeks && session.is_given());
         if here.filter(is_own).is_some_and(|session| session.is_foreign_to(attach.principal.as_ref())) {
             return out.refused(attach.link, Refusal::ForeignSession);

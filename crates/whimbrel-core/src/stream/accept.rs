@@ -8,9 +8,9 @@ use whimbrel_event::{AcceptedEvent, Domains, Event, EventRef, Headers, Publisher
 use crate::api::{Accepted, EventStep, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Broker;
 use crate::content::Content;
-use crate::overlay::{DomainPlace, EVENT_BYTES_MAX, said_of};
+use crate::overlay::{DomainPlace, EVENT_BYTES_MAX, Overlay, said_of};
 use crate::route::{RouteAt, Target};
-use crate::session::{Publication, Unreleased, WILL_AGAIN};
+use crate::session::{Publication, Session, Unreleased, WILL_AGAIN};
 use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Recipient, SessionNo, Wait, own_place};
 use crate::stream::StreamKind;
 use crate::stream::holding::{hold_back, hold_if_ahead};
@@ -61,6 +61,17 @@ fn kind_of(broker: &Broker, now: Time, settings: &TopicSettings, reliability: Re
         return reliability.into();
     }
     broker.streams.deadlines.kind_of(now, settings, reliability)
+}
+
+/// Whether an event fits a frame, if other brokers may want it.
+fn check_size(overlay: &Overlay, event: &EventRef<'_>) -> Result<(), Refusal> {
+    let is_too_large = overlay.is_open() && event.packed_len() > EVENT_BYTES_MAX;
+    if is_too_large { Err(Refusal::TooLargeForOthers) } else { Ok(()) }
+}
+
+/// The client id of a publisher, with its own number for an event.
+fn numbered(publisher: Option<&Session>, number: Option<u64>) -> Option<(Box<str>, u64)> {
+    Some((publisher?.client_id.clone(), number?))
 }
 
 impl Broker {
@@ -235,8 +246,8 @@ impl Broker {
             return self.accept_at(now, route, incoming, out);
         }
         let net = &mut self.overlay.net;
-        if !net.may_carry(label, net.host()) {
-            net.record_refusal(DomainPlace::Publish);
+        if !net.domains().may_carry_here(label) {
+            net.domains().record_refusal(DomainPlace::Publish);
             return Err(Refusal::OutsideDomains);
         }
         let headers = Headers { domains: label, ..incoming.event.headers };
@@ -253,9 +264,7 @@ impl Broker {
     ) -> Result<AcceptOutcome, Refusal> {
         let Incoming { event, binding, kind, answer, from, number } = *incoming;
         let retain = event.headers.retain;
-        if self.overlay.is_open() && event.packed_len() > EVENT_BYTES_MAX {
-            return Err(Refusal::TooLargeForOthers);
-        }
+        check_size(&self.overlay, event)?;
         let is_logged = self.must_log(now, route, incoming);
         if is_logged {
             self.check_log(event)?;
@@ -311,8 +320,7 @@ impl Broker {
         }
         let publisher = if let EventOrigin::Publish(index) = from { Some(self.sessions.get(index)) } else { None };
         let session = publisher.map_or(SessionNo(0), |session| session.memory.number);
-        let number = publisher.zip(number.filter(|_| is_logged));
-        let number = number.map(|(session, number)| (session.client_id.clone(), number));
+        let number = numbered(publisher, number.filter(|_| is_logged));
         let held = HeldEvent { event, retain, is_logged, from, session, number, answer };
         self.store.commit_queue.push(batch, Wait::Event(Box::new(held)));
         Ok(AcceptOutcome { matched: None, is_written })

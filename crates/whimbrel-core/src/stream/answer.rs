@@ -62,11 +62,11 @@ enum ToldInstead {
 impl ToldInstead {
     fn of(net: &mut Net, event: Packed<'_>, to: HostId) -> ToldInstead {
         let label = event.domains();
-        if label.is_any() || net.reaches(label, to) {
+        if label.is_any() || net.domains().reaches(label, to) {
             return ToldInstead::Event;
         }
-        net.record_refusal(DomainPlace::Nack);
-        if net.may_carry(label, to) { ToldInstead::Lost } else { ToldInstead::Silence }
+        net.domains().record_refusal(DomainPlace::Nack);
+        if net.domains().may_carry(label, to) { ToldInstead::Lost } else { ToldInstead::Silence }
     }
 }
 

@@ -265,9 +265,9 @@ impl Overlay {
         let Overlay { destinations, net, .. } = self;
         wanted.retain(|number| {
             let host = destinations.get(*number).expect("who stands in the index is served").host;
-            let is_inside = net.may_carry(label, host);
+            let is_inside = net.domains().may_carry(label, host);
             if !is_inside {
-                net.record_refusal(DomainPlace::Destination);
+                net.domains().record_refusal(DomainPlace::Destination);
             }
             is_inside
         });

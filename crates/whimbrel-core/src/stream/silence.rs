@@ -156,7 +156,7 @@ impl Overlay {
                 still: last_events[*own].min(passed[*own]),
             };
             let parts = due.iter().map(part).collect();
-            // Silence takes one path, and the events of this class are not to wait for what it lost:
+            // Silence takes one path, and events of this class are not to wait for what it lost:
             // each tells what was silent since the one before it.
             let is_restated = |own: &usize| host.pubend(*own as u8).class() == StreamClass::Deadline;
             for own in due.into_iter().filter(|own| !is_restated(own)) {
@@ -206,7 +206,7 @@ mod tests {
         }
         assert_eq!(told[3], 0);
         assert!(told.iter().all(|told| *told <= 12), "{told:?}");
-        assert_eq!(silences.take_due(at(60_009), false, true), []);
+        assert_eq!(silences.take_due(at(60_009), false, true), [0; 0]);
         assert_eq!(silences.take_due(at(60_010), false, true).len(), Streams::COUNT, "the others are due before long");
         assert_eq!(silences.first(), at(60_050));
     }

@@ -188,11 +188,13 @@ impl Broker {
         let Overlay { net, .. } = &mut self.overlay;
         let mut is_refused = |domains: &&Domains| {
             let label = domains.label();
-            !net.may_carry(label, net.host()) || !net.may_carry(label, home) || net.is_divided(label)
+            !net.domains().may_carry_here(label)
+                || !net.domains().may_carry(label, home)
+                || net.domains().is_divided(label)
         };
         let refused = self.router.profiles().domains_of(filter.filter).find(|domains| is_refused(domains)).cloned();
         if refused.is_some() {
-            net.record_refusal(DomainPlace::Subscribe);
+            net.domains().record_refusal(DomainPlace::Subscribe);
         }
         refused
     }

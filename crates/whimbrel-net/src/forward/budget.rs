@@ -54,7 +54,7 @@ impl<'a> Budgets<'a> {
     /// The budgets of a broker's links, for events with this label.
     pub(super) fn of(now: Time, net: &'a mut Net, label: DomainLabel<'_>) -> Budgets<'a> {
         let Net { identity, config, peers, topology, routes, within, faults, .. } = net;
-        let routes = routes_for((routes, within), label, topology);
+        let routes = routes_for(routes, within, label, topology);
         Budgets { now, own: identity.host, routing: config.routing, peers, topology, routes, faults: *faults }
     }
 

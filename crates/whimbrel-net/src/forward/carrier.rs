@@ -214,6 +214,15 @@ impl Carrier<'_> {
         self.write(link, channel, frame, out);
     }
 
+    /// Sends a control frame to a neighbour; whether there is a link with room.
+    pub(crate) fn send_with_room(&mut self, link: Option<PeerLink>, frame: &[u8], out: &mut dyn LinkOutput) -> bool {
+        let link = link.filter(|link| self.peers.get(*link).is_some_and(|peer| peer.has_room(Channel::Control)));
+        if let Some(link) = link {
+            self.send(link, FrameClass::Control, frame, out);
+        }
+        link.is_some()
+    }
+
     /// Gives the driver what has waited for a channel, as far as it has room.
     pub(crate) fn release(&mut self, link: PeerLink, channel: Channel, out: &mut dyn LinkOutput) {
         // Bounded by what waits: each turn takes one.

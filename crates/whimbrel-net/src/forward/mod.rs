@@ -17,7 +17,7 @@ use core::time::Duration;
 use whimbrel_event::{DomainLabel, EventId, HostId, Reliability, Tick, Time};
 use whimbrel_wire::{Dest, EventFrame, Part, Repairers, Silence, Subtree, TreeReader, TreeWriter, compact};
 
-use crate::domains::{DomainPlace, may_carry, routes_for};
+use crate::domains::routes_for;
 use crate::io::LinkOutput;
 use crate::link::queue::{FrameClass, WaitingEvent};
 use crate::pace::Routing;
@@ -176,6 +176,19 @@ fn copied_within_us(net: &Net, deadline_us: Option<u64>, paths: TopicPaths) -> O
     deadline_us.filter(|_| paths != TopicPaths::One && may_copy)
 }
 
+/// The paths from this broker to others, which are in the order of hosts, of such an event if it
+/// is published now; as they were computed last.
+///
+/// # Panics
+/// When the hosts are not sorted, or one is there twice.
+pub fn planned_paths(net: &mut Net, hosts: &[HostId], event: PlannedEvent<'_>) -> Vec<PathsTo> {
+    let PlannedEvent { deadline_us, paths, label } = event;
+    let copied_within_us = copied_within_us(net, deadline_us, paths);
+    let Net { routes, within, outages, topology, .. } = net;
+    let routes = routes_for(routes, within, label, topology);
+    routes.planned(hosts, paths, copied_within_us, outages)
+}
+
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
     /// hosts. Returns how long it takes until its last copy, and those of earlier events of its
@@ -222,7 +235,7 @@ impl Net {
         hosts.extend(dests.iter().map(|(host, _)| *host));
         let own = self.identity.host;
         let Net { routes, within, outages, peers, topology, traffic, timers, stats, faults, .. } = self;
-        let routes = routes_for((routes, within), sending.label(), topology);
+        let routes = routes_for(routes, within, sending.label(), topology);
         let mut carrier = Carrier { now, peers, topology, traffic, timers, stats, faults: *faults };
         let mut last_us = None;
         let (broken, copies_take) = match copied_within_us {
@@ -256,19 +269,6 @@ impl Net {
         copies_take
     }
 
-    /// The paths from this broker to others, which are in the order of hosts, of such an event if it
-    /// is published now; as they were computed last.
-    ///
-    /// # Panics
-    /// When the hosts are not sorted, or one is there twice.
-    pub fn planned_paths(&mut self, hosts: &[HostId], event: PlannedEvent<'_>) -> Vec<PathsTo> {
-        let PlannedEvent { deadline_us, paths, label } = event;
-        let copied_within_us = copied_within_us(self, deadline_us, paths);
-        let Net { routes, within, outages, topology, .. } = self;
-        let routes = routes_for((routes, within), label, topology);
-        routes.planned(hosts, paths, copied_within_us, outages)
-    }
-
     /// Passes an event on to one neighbour, along its part of the tree; a copy, unless this part
     /// was passed on before.
     pub(crate) fn pass_on(
@@ -289,7 +289,10 @@ impl Net {
             }
             return;
         }
-        let is_outside = self.leads_outside(sending, part);
+        let is_outside = {
+            let label = sending.label();
+            !label.is_any() && self.domains().leads_outside(label, part.port())
+        };
         let is_rerouted = is_outside
             || (sending.deadline_ms.is_some() && Budgets::of(now, self, sending.label()).is_exceeded_by(sending, part));
         if let Some(link) = self.peers.behind(part.port()).filter(|_| !is_rerouted) {
@@ -310,22 +313,6 @@ impl Net {
             }
         });
         self.repair(now, sending, part.port(), below, out);
-    }
-
-    /// Whether an event that passes may not go to the neighbour that this part of its tree begins
-    /// with: its broker has taken the path by another topology.
-    #[inline]
-    fn leads_outside(&mut self, sending: &Sending<'_>, part: &Subtree<'_>) -> bool {
-        let label = sending.label();
-        if label.is_any() {
-            return false;
-        }
-        let neighbour = self.peers.neighbour(part.port());
-        let is_outside = neighbour.is_some_and(|host| !may_carry(&self.topology, label, host));
-        if is_outside {
-            self.record_refusal(DomainPlace::Relay);
-        }
-        is_outside
     }
 
     /// Sends an event that departed over a link, and may be lost there, once more around that link.
@@ -385,7 +372,7 @@ impl Net {
         self.routes.update(&self.topology);
         let label = if fault!(self, DetourLeavesDomain) { DomainLabel::ANY } else { sending.label() };
         let Net { routes, within, topology, .. } = self;
-        let routes = routes_for((routes, within), label, topology);
+        let routes = routes_for(routes, within, label, topology);
         let found = routes.avoiding(sending.repairers.as_slice(), &dead).trees(&hosts);
         let sending = Sending { repairers, ..*sending };
         let broken = self.carrier(now).send_trees(&sending, &found, &below, &[], out);

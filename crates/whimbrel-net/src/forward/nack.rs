@@ -9,10 +9,9 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use whimbrel_event::{EventId, HostId, Tick, Time};
-use whimbrel_wire::{CopiedEvent, Dest, Frame, Nack, Repairers, StampedEvent, compact};
+use whimbrel_wire::{CopiedEvent, Dest, Frame, Nack, Repairers, StampedEvent};
 
 use super::Sending;
-use crate::domains::DomainPlace;
 use crate::event::NetEvent;
 use crate::interest::own::tag_of;
 use crate::io::{Io, LinkOutput};
@@ -160,7 +159,7 @@ impl Net {
             told = Some(Dest { tag: tag_of(to, version), previous: frame.default_previous });
         }
         let dest = told?;
-        if !self.may_be_answered(frame.event, to) {
+        if !self.domains().may_answer(frame.event, to) {
             return None;
         }
         let sending = Sending {
@@ -179,22 +178,12 @@ impl Net {
         Some(dest.previous)
     }
 
-    /// Whether the nack of a broker may be answered from here with an event.
-    fn may_be_answered(&mut self, event: &[u8], to: HostId) -> bool {
-        let label = compact::label(event);
-        let is_reached = label.is_any() || self.reaches(label, to);
-        if !is_reached {
-            self.record_refusal(DomainPlace::Nack);
-        }
-        is_reached
-    }
-
     /// Sends an answer that passes through to the brokers whose nacks were merged as well. They
     /// must ask for earlier events themselves, as `previous` is true of the first destination only.
     pub(crate) fn answer_merged(&mut self, now: Time, sending: &Sending<'_>, previous: Tick, out: &mut dyn LinkOutput) {
         let also = self.traffic.open.answered(sending.id);
         for to in also {
-            if !self.may_be_answered(sending.event, to) {
+            if !self.domains().may_answer(sending.event, to) {
                 continue;
             }
             let destination = Dest { tag: 0, previous: Tick(sending.id.tick.0 - 1) };

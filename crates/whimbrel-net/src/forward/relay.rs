@@ -49,9 +49,9 @@ impl Net {
         self.traffic.traces.record(now, id, came);
         let tree = frame.routes().ok()?;
         let label = compact::label(frame.event);
-        if !label.is_any() && !self.may_carry(label, self.identity.host) {
+        if !label.is_any() && !self.domains().may_carry_here(label) {
             // Its sender has the domains of an earlier life of this broker.
-            self.record_refusal(DomainPlace::Relay);
+            self.domains().record_refusal(DomainPlace::Relay);
             return None;
         }
         let sending = Sending {

@@ -35,6 +35,25 @@ const REGISTRY_ENTRIES: usize = 256;
 const SURVEY_SLICE: usize = 1_024;
 const SURVEY_EVERY: Duration = Duration::from_millis(1);
 
+/// The hashes of a map's ranges as the neighbour must have them: of a value that it may not
+/// carry it has the version alone.
+fn hashes_for(net: &Net, map: &dyn Replicated, link: PeerLink) -> [u64; REGISTRY_RANGES] {
+    let mut hashes = *map.hashes();
+    let Some((peer, to)) = net.peers.get(link).and_then(|peer| Some((peer, peer.host()?))) else { return hashes };
+    let knows_withheld = peer.knows_withheld();
+    map.visit_labelled(&mut |key, is_withheld| {
+        let Some(version) = map.version(key) else { return };
+        let may_tell = may_carry(&net.topology, map.label(key), to) || fault!(net, RetainLeavesDomain);
+        let has_value = !is_withheld && may_tell;
+        // An earlier version of the protocol takes it for a key that was removed.
+        let is_withheld_there = !has_value && knows_withheld;
+        if is_withheld != is_withheld_there {
+            hashes[range_of(key)] ^= entry_hash(key, version) ^ withheld_hash(key, version);
+        }
+    });
+    hashes
+}
+
 impl Net {
     /// Notes a changed entry for all neighbours except the one that sent it; they are told when
     /// their backlog is sent the next time.
@@ -152,7 +171,7 @@ impl Net {
         if is_telling || !peer.has_room(Channel::Control) {
             return;
         }
-        let Some(hashes) = io.maps.get(usize::from(map)).map(|map| self.hashes_for(*map, link)) else { return };
+        let Some(hashes) = io.maps.get(usize::from(map)).map(|map| hashes_for(self, *map, link)) else { return };
         let ranges: Vec<(u16, u64)> = (0..).zip(hashes.iter().copied()).filter(|(_, hash)| *hash != 0).collect();
         if ranges.is_empty() {
             return;
@@ -166,25 +185,6 @@ impl Net {
         self.send(io.now, link, FrameClass::Control, &frame, io.out);
     }
 
-    /// The hashes of a map's ranges as the neighbour must have them: of a value that it may not
-    /// carry it has the version alone.
-    fn hashes_for(&self, map: &dyn Replicated, link: PeerLink) -> [u64; REGISTRY_RANGES] {
-        let mut hashes = *map.hashes();
-        let Some((peer, to)) = self.peers.get(link).and_then(|peer| Some((peer, peer.host()?))) else { return hashes };
-        let knows_withheld = peer.knows_withheld();
-        map.visit_labelled(&mut |key, is_withheld| {
-            let Some(version) = map.version(key) else { return };
-            let may_tell = may_carry(&self.topology, map.label(key), to) || fault!(self, RetainLeavesDomain);
-            let has_value = !is_withheld && may_tell;
-            // An earlier version of the protocol takes it for a key that was removed.
-            let is_withheld_there = !has_value && knows_withheld;
-            if is_withheld != is_withheld_there {
-                hashes[range_of(key)] ^= entry_hash(key, version) ^ withheld_hash(key, version);
-            }
-        });
-        hashes
-    }
-
     /// Handles a neighbour's hashes of a map: asks for the ranges that differ.
     pub(crate) fn on_map_digest(
         &mut self,
@@ -196,7 +196,7 @@ impl Net {
         if fault!(self, RetainedNotCompared) {
             return None;
         }
-        let own = self.hashes_for(*io.maps.get(usize::from(map))?, link);
+        let own = hashes_for(self, *io.maps.get(usize::from(map))?, link);
         let differs = |(range, hash): &&(u16, u64)| own.get(usize::from(*range)).is_some_and(|own| own != hash);
         let ranges: Vec<u16> = digest.ranges.iter().filter(differs).map(|(range, _)| *range).collect();
         if ranges.is_empty() {

@@ -8,7 +8,7 @@ use whimbrel_wire::LOSS_MAX;
 
 use super::graph::Graph;
 
-/// Outages count for at least this time, and for at most twice as long.
+/// MapOutages count for at least this time, and for at most twice as long.
 pub const OUTAGES_KEPT: Duration = Duration::from_secs(3_600);
 
 /// Most links and brokers whose outages are remembered; of further ones none is known.
@@ -22,7 +22,7 @@ const BELIEVED_OUT: Duration = Duration::from_millis(60);
 const BELIEVED_TIME: Duration = Duration::from_secs(600);
 
 /// A link, by its lower and its higher end; a broker stands for itself as both.
-type Part = [HostId; 2];
+type MapPart = [HostId; 2];
 
 /// The outages of a link or a broker.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,10 +51,10 @@ impl PartOutages {
 /// two whole periods is forgotten. Takes some 60 bytes for each link and broker with an outage, at
 /// most [`OUTAGES_MAX`], and 16 for each link.
 #[derive(Debug, Default)]
-pub struct Outages {
-    by_part: BTreeMap<Part, PartOutages>,
+pub struct MapOutages {
+    by_part: BTreeMap<MapPart, PartOutages>,
     /// The links when they were last looked at, in order.
-    links: Vec<Part>,
+    links: Vec<MapPart>,
     /// When the first look was.
     began: Option<Time>,
     /// When the present period began, and when the last look was.
@@ -63,7 +63,7 @@ pub struct Outages {
 }
 
 /// All links of a graph in order.
-fn links_of(graph: &Graph) -> Vec<Part> {
+fn links_of(graph: &Graph) -> Vec<MapPart> {
     let brokers = 0..graph.hosts.len() as u32;
     let of = |broker: u32| {
         let higher = graph.edges(broker).iter().filter(move |edge| edge.to > broker);
@@ -72,14 +72,14 @@ fn links_of(graph: &Graph) -> Vec<Part> {
     brokers.flat_map(of).collect()
 }
 
-impl Outages {
+impl MapOutages {
     /// Looks at the links as they are from now on. Takes a step for each link.
     pub(super) fn observe(&mut self, now: Time, graph: &Graph) {
         if self.began.is_none() {
             (self.began, self.period, self.seen) = (Some(now), now, now);
         }
         self.settle(now);
-        let before: BTreeMap<Part, Time> =
+        let before: BTreeMap<MapPart, Time> =
             self.by_part.iter().filter_map(|(part, known)| Some((*part, known.lost?))).collect();
         self.by_part.values_mut().for_each(|part| (part.loss, part.lost) = (0, None));
         let links = links_of(graph);
@@ -87,7 +87,7 @@ impl Outages {
         // Both lists are in order: a link that is in the old one only is gone.
         let mut present = links.iter().peekable();
         let was = core::mem::take(&mut self.links);
-        let mut gone: Vec<Part> = Vec::new();
+        let mut gone: Vec<MapPart> = Vec::new();
         for link in &was {
             while present.next_if(|other| *other < link).is_some() {}
             if present.next_if(|other| *other == link).is_none() {
@@ -113,7 +113,7 @@ impl Outages {
         self.links = links;
     }
 
-    fn set_loss(&mut self, part: Part, loss: u16) {
+    fn set_loss(&mut self, part: MapPart, loss: u16) {
         if self.by_part.len() < OUTAGES_MAX || self.by_part.contains_key(&part) {
             self.by_part.entry(part).or_default().loss = loss.min(LOSS_MAX);
         }
@@ -155,7 +155,7 @@ impl Outages {
 
     /// How many links of a broker are gone, since at most `lately`.
     pub(super) fn lately_gone(&self, host: HostId, lately: Duration) -> usize {
-        let is_it = |(part, known): &(&Part, &PartOutages)| {
+        let is_it = |(part, known): &(&MapPart, &PartOutages)| {
             let is_late = || known.lost.is_some_and(|lost| self.seen.since(lost) <= lately);
             part[0] != part[1] && part.contains(&host) && is_late() && self.links.binary_search(part).is_err()
         };
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_link_that_is_gone_or_loses_is_out_of_order_for_so_long() {
-        let mut outages = Outages::default();
+        let mut outages = MapOutages::default();
         outages.observe(at(Duration::ZERO), &graph(&RING));
         outages.observe(at(HOUR / 10), &graph(&RING[1..]));
         outages.observe(at(HOUR / 5), &graph(&RING).with_losses(|one, other| u16::from((one, other) == (1, 2)) * 500));
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn while_a_broker_has_no_links_it_is_out_of_order_and_they_are_not() {
-        let mut outages = Outages::default();
+        let mut outages = MapOutages::default();
         outages.observe(at(Duration::ZERO), &graph(&RING));
         outages.observe(at(HOUR / 4), &graph(&RING[..2]));
         outages.observe(at(HOUR / 2), &graph(&RING));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_link_that_stays_away_is_forgotten() {
-        let mut outages = Outages::default();
+        let mut outages = MapOutages::default();
         outages.observe(at(Duration::ZERO), &graph(&RING));
         for hours in 1..6 {
             outages.observe(at(HOUR * hours), &graph(&RING[1..]));
@@ -237,7 +237,7 @@ mod tests {
     fn outages_have_a_bound() {
         let links: Vec<(u32, u32, u64)> =
             (1..200).flat_map(|one| (0..one).map(move |other| (other, one, 10))).collect();
-        let mut outages = Outages::default();
+        let mut outages = MapOutages::default();
         outages.observe(at(Duration::ZERO), &Graph::of_links(200, &links).with_losses(|_, _| 10));
         outages.observe(at(HOUR / 2), &Graph::of_links(200, &links[..1]));
         assert!(links.len() > OUTAGES_MAX && outages.by_part.len() == OUTAGES_MAX);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::availability::Outages;
+use super::availability::MapOutages;
 use super::graph::GraphEdge;
 use super::pair::PairSearch;
 
@@ -33,7 +33,7 @@ impl Availability {
     /// The least and the greatest, parts per million.
     pub const RANGE_PPM: core::ops::RangeInclusive<u32> = 500_000..=999_999;
 
-    /// One of so many parts per million; `None` outside of [`Availability::RANGE_PPM`].
+    /// One of this number of parts per million; `None` outside of [`Availability::RANGE_PPM`].
     pub fn of_ppm(ppm: u32) -> Option<Availability> {
         Availability::RANGE_PPM.contains(&ppm).then_some(Availability(ppm))
     }
@@ -52,7 +52,7 @@ impl Availability {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AvailableSearch<'a> {
     pub(super) search: PairSearch<'a>,
-    pub(super) outages: &'a Outages,
+    pub(super) outages: &'a MapOutages,
     pub(super) target: Availability,
 }
 
@@ -271,7 +271,7 @@ mod tests {
             deadline_us in 350..2_500_u64, ppm in 600_000..999_000_u32,
         ) {
             let graph = graph.with_losses(|one, other| losses[(one * 5 + other) as usize]);
-            let mut outages = Outages::default();
+            let mut outages = MapOutages::default();
             outages.observe(Time::from_nanos(1), &graph);
             outages.observe(Time::from_nanos(1) + Duration::from_secs(3_000), &graph);
             let target = Availability::of_ppm(ppm).expect("it is in the range");

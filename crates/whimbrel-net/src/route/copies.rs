@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 
 use whimbrel_event::HostId;
 
-use super::availability::Outages;
+use super::availability::MapOutages;
 use super::available::{Availability, AvailableSearch};
 use super::cached::CachedPlan;
 use super::disjoint::{DisjointPairs, PathPair};
@@ -58,8 +58,8 @@ impl fmt::Display for TopicPaths {
 }
 
 impl TopicPaths {
-    /// What plans of several paths within a deadline, microseconds, are known by in the cache: those
-    /// with the same number are the same for one set of destinations.
+    /// What plans of several paths within a deadline, microseconds, are known by in the cache:
+    /// those with the same number are the same for one set of destinations.
     fn plan_number(self, deadline_us: u64) -> u64 {
         let kind = match self {
             TopicPaths::One | TopicPaths::Two => 0,
@@ -91,7 +91,7 @@ pub struct CopyTrees {
 pub(super) struct PlanGround<'a> {
     pub(super) own: HostId,
     pub(super) graph: &'a Graph,
-    pub(super) outages: &'a Outages,
+    pub(super) outages: &'a MapOutages,
     /// The version of the topology, and of its structure.
     pub(super) version: Option<u64>,
     pub(super) structure: Option<u64>,

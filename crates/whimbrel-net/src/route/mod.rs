@@ -26,7 +26,7 @@ use copies::{OwnPairs, PathsWanted, PlanGround};
 use graph::Graph;
 use paths::{Paths, Wanted};
 
-pub use availability::{OUTAGES_KEPT, OUTAGES_MAX, Outages};
+pub use availability::{MapOutages, OUTAGES_KEPT, OUTAGES_MAX};
 pub use available::{AVAILABLE_PATHS_MAX, Availability};
 pub use cached::{TREES_MAX, TREES_SIZE_MAX};
 pub use copies::{CopyTrees, TopicPaths};
@@ -279,7 +279,7 @@ impl Routes {
     }
 
     /// Records which links and brokers are out of order from now on, as the last update has shown.
-    pub fn record_outages(&self, now: Time, outages: &mut Outages) {
+    pub fn record_outages(&self, now: Time, outages: &mut MapOutages) {
         outages.observe(now, &self.graph);
     }
 
@@ -348,7 +348,7 @@ impl Routes {
     ///
     /// # Panics
     /// When the set is not sorted, or has a host twice.
-    pub fn copies(&mut self, set: &[HostId], paths: TopicPaths, deadline_us: u64, outages: &Outages) -> &CopyTrees {
+    pub fn copies(&mut self, set: &[HostId], paths: TopicPaths, deadline_us: u64, outages: &MapOutages) -> &CopyTrees {
         assert!(set.is_sorted_by(|one, other| one < other), "sets are sorted and without repetition");
         let Routes { own, version, structure, graph, pairs, copies, threshold_percent, epoch, .. } = self;
         let wanted = PathsWanted::new(paths, deadline_us);

@@ -6,7 +6,7 @@ use whimbrel_event::HostId;
 
 use super::graph::Graph;
 use super::trees::Tree;
-use super::{Outages, Routes, TopicPaths};
+use super::{MapOutages, Routes, TopicPaths};
 
 /// A path of an event from this broker.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Routes {
         set: &[HostId],
         paths: TopicPaths,
         copied_within_us: Option<u64>,
-        outages: &Outages,
+        outages: &MapOutages,
     ) -> Vec<PathsTo> {
         let trees = match copied_within_us {
             Some(deadline_us) => self.copies(set, paths, deadline_us, outages).trees.clone(),
@@ -134,7 +134,7 @@ mod tests {
         within_us: Option<u64>,
     ) -> Vec<(Vec<(Vec<u32>, u64)>, Vec<u32>, usize)> {
         let set: Vec<HostId> = to.iter().map(|to| routes.graph.hosts[*to as usize]).collect();
-        let found = routes.planned(&set, TopicPaths::Two, within_us, &Outages::default());
+        let found = routes.planned(&set, TopicPaths::Two, within_us, &MapOutages::default());
         assert!(found.iter().map(|paths| paths.host).eq(set), "in the order of the set");
         let number = |host: &HostId| routes.graph.index(*host).expect("it is in the graph");
         let numbers = |hosts: &Vec<HostId>| hosts.iter().map(number).collect::<Vec<u32>>();

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use whimbrel_event::HostId;
 
-use super::availability::Outages;
+use super::availability::MapOutages;
 use super::cost::HOP_COST_US;
 use super::graph::{Graph, GraphEdge};
 use super::pair::PairSearch;
@@ -29,7 +29,7 @@ const ADDED_MAX: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TroubleView<'a> {
     pub(super) graph: &'a Graph,
-    pub(super) outages: &'a Outages,
+    pub(super) outages: &'a MapOutages,
 }
 
 impl TroubleView<'_> {
@@ -115,7 +115,7 @@ mod tests {
             graph in graphs(6), losses in proptest::collection::vec(0_usize..4, 36), deadline_us in 300..3_000_u64,
         ) {
             let graph = graph.with_losses(|one, other| [0, 30, 400, 1_000][losses[(one * 6 + other) as usize]]);
-            let view = TroubleView { graph: &graph, outages: &Outages::default() };
+            let view = TroubleView { graph: &graph, outages: &MapOutages::default() };
             with_search(&graph, 0, deadline_us, |search| {
                 for to in 1..graph.hosts.len() as u32 {
                     let found = view.added(search, to);
@@ -151,7 +151,7 @@ mod tests {
             let links = [(0, 1, 10), (0, 2, 10), (0, 3, 10), (1, 3, 10), (2, 3, 10)];
             Graph::of_links(4, &links).with_losses(|one, other| u16::from(one == 0 && other <= bad) * 500)
         };
-        let outages = Outages::default();
+        let outages = MapOutages::default();
         let has_trouble = [0, 1, 2, 3].map(|bad| TroubleView { graph: &graph(bad), outages: &outages }.has_trouble(0));
         assert_eq!(has_trouble, [false, false, true, true]);
         let host = |broker: u32| graph(0).hosts[broker as usize];
@@ -166,7 +166,7 @@ mod tests {
         let one_bad = |links: &[(u32, u32, u64)]| {
             Graph::of_links(4, links).with_losses(|one, other| u16::from([one, other] == [0, 2]) * 500)
         };
-        let mut outages = Outages::default();
+        let mut outages = MapOutages::default();
         outages.observe(at(0), &one_bad(&links));
         let graph = one_bad(&links[1..]);
         for (seconds, is_expected) in [(10, true), (40, true), (41, false)] {

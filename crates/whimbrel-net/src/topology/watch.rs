@@ -12,7 +12,7 @@ use core::time::Duration;
 use whimbrel_event::Time;
 
 use super::{FEW_BROKERS, Topology};
-use crate::route::{HeldChanges, Outages, Routes};
+use crate::route::{HeldChanges, MapOutages, Routes};
 
 /// The pause between two computations of paths, per broker beyond [`FEW_BROKERS`]: they take some
 /// hundredth of a processor at most.
@@ -63,7 +63,7 @@ impl Watch {
         now: Time,
         topology: &Topology,
         routes: &mut Routes,
-        outages: &mut Outages,
+        outages: &mut MapOutages,
     ) -> Watched {
         if self.version == topology.version() {
             return Watched::Same;

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use whimbrel_event::{DomainLabel, Domains, HostId};
 use whimbrel_net::Routing;
-use whimbrel_net::route::{Availability, Outages, Routes, TopicPaths, Tree};
+use whimbrel_net::route::{Availability, MapOutages, Routes, TopicPaths, Tree};
 use whimbrel_net::topology::{LinkState, Topology};
 
 use crate::world::{World, host, some_of, topology, world};
@@ -104,7 +104,7 @@ proptest! {
         let outside = (0..).zip(&set).filter(|(_, host)| !may_carry(host)).map(|(number, _)| number);
         let mut unreached = outside.filter(|number: &u16| !trees.unreachable.contains(number));
         prop_assert_eq!(unreached.next(), None);
-        let (availability, outages) = (Availability::of_ppm(999_999).expect("in the range"), Outages::default());
+        let (availability, outages) = (Availability::of_ppm(999_999).expect("in the range"), MapOutages::default());
         let paths = [TopicPaths::Two, TopicPaths::Targeted, TopicPaths::Available(availability)][kind];
         let copies = routes.copies(&set, paths, deadline_us, &outages).clone();
         prop_assert!(copies.trees.trees.iter().flat_map(|tree| brokers_of(&whole, tree)).all(|host| may_carry(&host)));

@@ -193,10 +193,9 @@ impl Fabric {
         };
         broker = plain_ways::set_up(broker);
         change(&mut broker);
-        let name = self.nodes[node].name.as_str().into();
         let (addresses, expects_peers, moves_sessions) = (vec![], self.nodes.len() > 1, self.moves_sessions);
         let overlay = OverlayConfig {
-            name,
+            name: self.nodes[node].name.as_str().into(),
             version: "".into(),
             addresses,
             interest_max: self.interest_max,

@@ -12,6 +12,7 @@ use super::map::Map;
 use super::{Due, STILL, hash_of};
 use crate::api::Output;
 use crate::broker::Broker;
+use crate::overlay::Overlay;
 use crate::overlay::{DomainPlace, Sender};
 use crate::store::{NAMED_MAX, put_bytes, put_varint};
 use crate::stream::StreamSet;
@@ -110,6 +111,12 @@ impl PageInMaking {
     /// Copies in it.
     fn count(&self) -> usize {
         self.sessions.len() + self.gone.len()
+    }
+}
+
+impl Overlay {
+    fn has_page_left(&self) -> bool {
+        self.roam.copying.open.len() < PAGES_MAX
     }
 }
 
@@ -247,7 +254,7 @@ impl Broker {
             }
         }
         let mut left = COPY_SLICE.min(self.overlay.roam.copying.changed.len());
-        while left > 0 && self.has_page_left() {
+        while left > 0 && self.overlay.has_page_left() {
             left -= 1;
             let Some(index) = self.overlay.roam.copying.changed.pop_front() else { break };
             if let Some(key) = self.put_copy(now, index, &mut making)
@@ -287,16 +294,9 @@ impl Broker {
         own.into_iter().chain(copying.replicas.iter().copied()).take(REPLICAS_MAX).collect()
     }
 
-    fn has_page_left(&self) -> bool {
-        self.overlay.roam.copying.open.len() < PAGES_MAX
-    }
-
     /// Adds a session that has changed to a page for its replica, which is returned.
     fn put_copy(&mut self, now: Time, index: u32, making: &mut BTreeMap<PageKey, PageInMaking>) -> Option<PageKey> {
-        let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
-        if !is_there {
-            return None;
-        }
+        self.sessions.from(index).next().filter(|(_, session)| session.is_some())?;
         self.rank_replica(index);
         let wanted = self.wanted_replica(now, index);
         let place = self.sessions.get_mut(index).memory.roam.as_deref_mut()?;
@@ -369,10 +369,11 @@ impl Broker {
     fn will_for(&mut self, index: u32, replica: HostId) -> Option<Event> {
         let will = self.labelled_will(index)?;
         let label = will.packed().domains();
-        if label.is_any() || fault!(self, SessionCopyLeavesDomain) || self.overlay.net.reaches(label, replica) {
+        if label.is_any() || fault!(self, SessionCopyLeavesDomain) || self.overlay.net.domains().reaches(label, replica)
+        {
             return Some(will);
         }
-        self.overlay.net.record_refusal(DomainPlace::SessionCopy);
+        self.overlay.net.domains().record_refusal(DomainPlace::SessionCopy);
         None
     }
 
@@ -385,7 +386,7 @@ impl Broker {
         overlay.stats.copies_bytes += (making.body.len() + making.principal_bytes) as u64;
         let principals = making.principals.iter().map(|(copy, principal)| (*copy, &**principal)).collect();
         let told = BrokerMessage::Copies(Page { page, body: &making.body, principals });
-        let is_sent = self.send_within(now, (to, DomainLabel::checked(label)), (&told, true), out);
+        let is_sent = self.overlay.send_within(now, to, DomainLabel::checked(label), &told, true, out);
         let overlay = &mut self.overlay;
         let PageInMaking { sessions, gone, has_whole, .. } = making;
         overlay.roam.copying.replicas.insert(to);

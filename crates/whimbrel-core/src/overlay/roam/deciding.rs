@@ -371,7 +371,7 @@ impl Broker {
             if let Some(arrival) = overlay.roam.searches.replace(number, None) {
                 out.refused(arrival.link, Refusal::SessionUnreachable);
             }
-            return self.search_due(number, now + ASK_AGAIN);
+            return self.overlay.search_due(number, now + ASK_AGAIN);
         }
         self.refuse_arrival(now, number, Refusal::SessionUnreachable, out);
     }

@@ -14,6 +14,7 @@ use super::searches::Successor;
 use super::{EndedSession, GivenSession, KnownClaim};
 use crate::api::{Kick, Link, Output};
 use crate::broker::Broker;
+use crate::overlay::Overlay;
 use crate::overlay::{DomainPlace, Sender};
 use crate::session::{Claimant, Session, is_foreign};
 use crate::store::{BatchNo, Moving, SessionNo, Wait, join, without_labelled_will};
@@ -44,6 +45,15 @@ impl GivenSession {
     /// forgotten.
     pub(super) fn unasked(now: Time, (to, epoch): (HostId, u64), since: Time) -> GivenSession {
         GivenSession { to, epoch, since, went: Some(now), asker: None, is_written: true, body: None }
+    }
+}
+
+impl Overlay {
+    /// Counts a will that does not move with its session, if it does not.
+    fn record_stays(&mut self, stays: bool) {
+        if stays {
+            self.net.domains().record_refusal(DomainPlace::SessionMove);
+        }
     }
 }
 
@@ -154,7 +164,7 @@ impl Broker {
             let epoch = copy.epoch.saturating_add(1).max(asked.least);
             let carried = without_labelled_will(&copy.structure);
             let (whole, principal) = (copy.whole_with(carried.as_deref()), copy.principal.clone());
-            self.record_stays(carried.is_some());
+            self.overlay.record_stays(carried.is_some());
             let told = (&whole[..], principal.as_deref().unwrap_or_default());
             return self.send_part(now, (from.host, asked.number), (told, epoch, asked.part), out);
         }
@@ -292,7 +302,7 @@ impl Broker {
                 let will = self.labelled_will(index);
                 let is_free = |will: &&Event| will.packed().domains().is_any();
                 let carried = will.as_ref().filter(is_free);
-                self.record_stays(will.is_some() && carried.is_none());
+                self.overlay.record_stays(will.is_some() && carried.is_none());
                 self.export_structure(index, carried, &mut structure);
                 self.export_moving(now, index, &mut moving);
                 join(&structure, &moving).into()
@@ -308,13 +318,6 @@ impl Broker {
         let principal = self.sessions.get(index).memory.principal.clone();
         let told = (&whole[..], principal.as_deref().unwrap_or_default());
         self.send_part(now, (to, number), (told, epoch, part), out);
-    }
-
-    /// Counts a will that does not move with its session, if it does not.
-    fn record_stays(&mut self, stays: bool) {
-        if stays {
-            self.overlay.net.record_refusal(DomainPlace::SessionMove);
-        }
     }
 
     fn send_part(

@@ -280,6 +280,13 @@ impl Overlay {
     }
 }
 
+impl Overlay {
+    /// Another broker has told something of its sessions.
+    fn record_known(&mut self, host: HostId) {
+        self.roam.forgotten.remove(&host);
+    }
+}
+
 impl Broker {
     /// What was written of other brokers before the start is taken over: who had streams then, and
     /// may have sessions.
@@ -345,11 +352,6 @@ impl Broker {
         if has_log {
             write_queue.seal();
         }
-    }
-
-    /// Another broker has told something of its sessions.
-    fn record_known(&mut self, host: HostId) {
-        self.overlay.roam.forgotten.remove(&host);
     }
 
     /// A session ends: for a while it is known that it did.

@@ -117,7 +117,7 @@ impl Broker {
             review.asked.clear();
             return self.end_review(now, number, out);
         }
-        self.search_due(number, now + ASK_AGAIN);
+        self.overlay.search_due(number, now + ASK_AGAIN);
         self.ask_published(now, number, out);
     }
 

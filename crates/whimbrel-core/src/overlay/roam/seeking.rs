@@ -31,12 +31,20 @@ pub(super) const SEEK_LONGEST: Duration = Duration::from_secs(10);
 /// How often a broker that has just begun looks whether it knows the others.
 const YOUNG_LOOK: Duration = Duration::from_millis(20);
 
-impl Broker {
+impl Overlay {
     /// Whether a session has to be sought before a client can be attached.
     pub(crate) fn has_to_seek(&self, now: Time) -> bool {
-        self.overlay.has_company(now)
+        self.has_company(now)
     }
 
+    pub(super) fn search_due(&mut self, number: u64, at: Time) {
+        let overlay = self;
+        overlay.roam.searches.due.insert((at, number));
+        overlay.set_once(at, Due::Seek);
+    }
+}
+
+impl Broker {
     /// A client has connected; it is attached when its session is here.
     pub(crate) fn seek(&mut self, now: Time, client: &str, arrival: Option<Arrival>, out: &mut dyn Output) {
         let (connected_at, is_young) = (now.as_nanos(), self.overlay.awaits_others(now, &self.streams));
@@ -79,16 +87,10 @@ impl Broker {
             was_unsure: false,
         });
         if is_young {
-            return self.search_due(number, now + YOUNG_LOOK);
+            return self.overlay.search_due(number, now + YOUNG_LOOK);
         }
-        self.search_due(number, now + ASK_AGAIN);
+        self.overlay.search_due(number, now + ASK_AGAIN);
         self.ask_clerk(now, number, out);
-    }
-
-    pub(super) fn search_due(&mut self, number: u64, at: Time) {
-        let overlay = &mut self.overlay;
-        overlay.roam.searches.due.insert((at, number));
-        overlay.set_once(at, Due::Seek);
     }
 
     /// A connection that waits for its session has ended.
@@ -112,7 +114,7 @@ impl Broker {
         let Some(mut search) = overlay.roam.searches.remove(number) else { return };
         search.is_outdated = false;
         let number = overlay.roam.searches.insert(search);
-        self.search_due(number, now + ASK_AGAIN);
+        self.overlay.search_due(number, now + ASK_AGAIN);
         self.ask_clerk(now, number, out);
     }
 
@@ -292,20 +294,20 @@ impl Broker {
             overlay.roam.searches.due.pop_first();
             let Some(search) = overlay.roam.searches.get(number) else { continue };
             match &search.stage {
-                SearchStage::Young if is_young => self.search_due(number, now + YOUNG_LOOK),
+                SearchStage::Young if is_young => self.overlay.search_due(number, now + YOUNG_LOOK),
                 SearchStage::Young => {
-                    self.search_due(number, now + ASK_AGAIN);
+                    self.overlay.search_due(number, now + ASK_AGAIN);
                     self.ask_clerk(now, number, out);
                 }
                 SearchStage::Reviewing(_) => self.review_on(now, number, out),
                 _ if now.since(search.began) >= search.most(seek_max) => self.give_up_seeking(now, number, out),
                 SearchStage::Asking(asked) => {
                     let asked: Vec<HostId> = asked.iter().copied().collect();
-                    self.search_due(number, now + ASK_AGAIN);
+                    self.overlay.search_due(number, now + ASK_AGAIN);
                     asked.into_iter().for_each(|whom| self.ask(now, number, whom, out));
                 }
                 SearchStage::Fetching(_) => {
-                    self.search_due(number, now + ASK_AGAIN);
+                    self.overlay.search_due(number, now + ASK_AGAIN);
                     self.fetch_part(now, number, out);
                 }
             }

@@ -11,6 +11,7 @@ use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, SessionClaims};
 use super::{Due, GivenSession, KnownClaim, Want, hash_of, turn};
 use crate::api::Output;
 use crate::broker::Broker;
+use crate::overlay::Overlay;
 use crate::overlay::Sender;
 use crate::route::NO_CURSOR;
 use crate::subscription::has_confirmed;
@@ -32,6 +33,13 @@ pub(super) const SETTLE_MAX: usize = 4096;
 /// if those were all.
 pub(super) fn next_turn(asked: usize, last: Option<&str>) -> Box<str> {
     last.filter(|_| asked >= SETTLE_MAX).unwrap_or_default().into()
+}
+
+impl Overlay {
+    /// Whether a client's session is being sought here.
+    fn is_sought(&self, client: &str) -> bool {
+        self.roam.searches.of_client(client).is_some()
+    }
 }
 
 impl Broker {
@@ -221,7 +229,7 @@ impl Broker {
             };
             if let Some(index) = found.filter(is_it) {
                 // Its client is coming back: what it has acknowledged here counts for what comes.
-                if !self.is_sought(claim.client) {
+                if !self.overlay.is_sought(claim.client) {
                     self.discard(now, index, out);
                 }
                 continue;
@@ -229,11 +237,6 @@ impl Broker {
             self.overlay.roam.copies.remove(claim.client);
             self.record_claim(now, claim.client);
         }
-    }
-
-    /// Whether a client's session is being sought here.
-    fn is_sought(&self, client: &str) -> bool {
-        self.overlay.roam.searches.of_client(client).is_some()
     }
 
     /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when

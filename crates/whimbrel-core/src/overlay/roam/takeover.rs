@@ -326,7 +326,7 @@ impl Broker {
             }
         }
         if !news.is_empty() {
-            self.record_known(from.host);
+            self.overlay.record_known(from.host);
         }
         news.into_iter().for_each(|client| self.record_claim(now, client));
         let streams = self.streams.stream_set().digest;

@@ -305,7 +305,7 @@ impl Broker {
         let is_news = told.iter().any(|claim| claim.kind != ClaimKind::Nothing);
         self.file(now, &told, out);
         if is_news {
-            self.record_known(from.host);
+            self.overlay.record_known(from.host);
         }
         let overlay = &mut self.overlay;
         if claims.map != 0 {

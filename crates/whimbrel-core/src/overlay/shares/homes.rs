@@ -261,7 +261,7 @@ impl Broker {
         if !is_wanted || !self.has_log() {
             return;
         }
-        if self.has_to_seek(now) {
+        if self.overlay.has_to_seek(now) {
             let client = own_client_id(self.groups.text(id));
             self.groups.set_sought(id, true);
             return self.seek(now, &client, None, out);
@@ -290,7 +290,7 @@ impl Broker {
     /// sessions.
     pub(crate) fn place_own(&mut self, own: u32) {
         let now = self.now;
-        if self.has_to_seek(now) {
+        if self.overlay.has_to_seek(now) {
             let connected_at = now.as_nanos();
             let place = Attachment::new(now, connected_at / 1_000_000, connected_at);
             self.sessions.get_mut(own).memory.roam = Some(Box::new(place));

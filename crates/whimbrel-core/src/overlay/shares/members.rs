@@ -59,7 +59,7 @@ impl Broker {
             self.lose_branch(now, id, from.host, out);
             return;
         }
-        let domains = self.overlay.net.domains_of(from.host);
+        let domains = self.overlay.net.domains().of(from.host);
         let branch = self.groups.branch_mut(id, from.host).expect("it was admitted");
         branch.domains = domains;
         (branch.number, branch.is_reliable) = (members.number, members.is_reliable);

@@ -140,7 +140,7 @@ impl Broker {
             let label = event.packed().domains();
             let is_sent = body.is_some_and(|(kind, body)| {
                 let message = BrokerMessage::Unknown(kind, &body);
-                self.send_within(now, (host, label), (&message, body.len() > SMALL), out)
+                self.overlay.send_within(now, host, label, &message, body.len() > SMALL, out)
             });
             self.sessions.stats.dropped_slow += u64::from(!is_sent);
         }
@@ -161,10 +161,10 @@ impl Broker {
         let body = hand_body(now, (number, text), event);
         let domains = Box::<str>::from(event.packed().domains().as_str());
         let label = DomainLabel::checked(&domains);
-        if !self.overlay.net.may_carry(label, host) {
+        if !self.overlay.net.domains().may_carry(label, host) {
             // The branch is as if none of its members could be sent it.
-            self.overlay.net.record_refusal(DomainPlace::SharedMember);
-            let domains = self.overlay.net.domains_of(host);
+            self.overlay.net.domains().record_refusal(DomainPlace::SharedMember);
+            let domains = self.overlay.net.domains().of(host);
             if let Some(branch) = self.groups.branch_mut(id, host) {
                 branch.domains = domains;
             }
@@ -174,7 +174,7 @@ impl Broker {
         match body {
             Some((kind, body)) => {
                 let message = BrokerMessage::Unknown(kind, &body);
-                self.send_within(now, (host, label), (&message, body.len() > SMALL), out);
+                self.overlay.send_within(now, host, label, &message, body.len() > SMALL, out);
             }
             None => {
                 self.sessions.stats.dropped_too_large += 1;

@@ -94,8 +94,8 @@ pub struct Trace {
     /// Its deadline, if it has one and its first broker has it.
     #[serde(default)]
     pub deadline_ms: Option<u64>,
-    /// What its topic's profile says of `paths`, if its first broker has it: `1`, `2`, `targeted`, or `for` an
-    /// availability.
+    /// What its topic's profile says of `paths`, if its first broker has it: `1`, `2`, `targeted`,
+    /// or `for` an availability.
     #[serde(default)]
     pub setting: Option<String>,
     /// Those that know nothing.
