@@ -257,8 +257,8 @@ fn at(place: DomainPlace, change: fn(&mut Broker)) -> Net {
         }
         DomainPlace::Relay => {
             // The last but one leaves the domain, and the publisher's broker has not heard of it.
-            let mut net = world(&[EU, EU, EU, EU], &[(1, 2), (2, 3)], change);
-            net.join(0, 1, MS * 300);
+            let mut net = world(&[EU, EU, EU, EU], &[(0, 1), (1, 2), (2, 3)], change);
+            net.delay([0, 1], MS * 300);
             net.advance(SECOND * 5);
             net.wants(3, plain("#", Qos::AtLeastOnce));
             net.advance(SECOND * 3);
@@ -414,7 +414,8 @@ fn at(place: DomainPlace, change: fn(&mut Broker)) -> Net {
             for (node, filter, told) in [
                 (1, "eu/#", Some("eu".to_owned())),
                 (1, "#", Some("eu".to_owned())),
-                (1, "+", None),
+                (1, "+", Some("eu".to_owned())),
+                (1, "y/+", None),
                 (1, "y", None),
                 (0, "#", None),
             ] {
