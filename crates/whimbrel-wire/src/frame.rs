@@ -5,7 +5,7 @@ use crate::bytes::Reader;
 use crate::{
     Ask, CopiedEvent, Digest, EventFrame, FRAME_BYTES_MAX, Flash, Goodbye, Hello, InterestUpdate, Invalid, LinkReport,
     LinkStateFrame, MessageFrame, Nack, OfMap, PreviousIdentities, Probe, ProbeEcho, Registry, RegistryAsk,
-    RegistryDigest, Silence, StampedEvent,
+    RegistryDigest, Repeat, Silence, StampedEvent,
 };
 
 /// The first type that a receiver must know. A frame of a lower unknown type is skipped.
@@ -102,4 +102,6 @@ frames! {
     24 Flash(Flash),
     /// An event with a deadline in transit, of which copies take other paths, since 1.3.
     25 CopiedEvent(CopiedEvent<'a>),
+    /// The event of the datagram before, behind one of type 22 or 25 in a datagram, since 1.4.
+    26 Repeat(Repeat<'a>),
 }
