@@ -94,4 +94,10 @@ pub enum NetMutant {
     KnownCopyEnds,
     /// Both paths of an event are the same one.
     SamePathTwice,
+    /// No event is repeated behind the next one.
+    NoRepeats,
+    /// Repeats are taken although their event has arrived by itself, and the other way round.
+    RepeatsNotKnown,
+    /// Reports tell of an event whose repeat has arrived.
+    RepeatsReported,
 }

@@ -407,6 +407,7 @@ impl Broker {
             let name = |host| overlay.net.name_of(host);
             let what = match note.what {
                 TraceStep::Sent(to) => format!("sent to {}", name(to)),
+                TraceStep::Repeated(to) => format!("sent to {} once more, behind the next event", name(to)),
                 TraceStep::Came(from, age_us) => format!("came from {}, {} old", name(from), millis(age_us)),
                 TraceStep::HeldBack(to) => format!("not sent to {}: too much is unsent there", name(to)),
                 TraceStep::Rerouted(to, cause) => {

@@ -10,6 +10,7 @@ mod carrier;
 mod copies;
 pub(crate) mod nack;
 mod relay;
+mod repeats;
 mod silence;
 
 use core::time::Duration;
@@ -28,6 +29,7 @@ use budget::Budgets;
 use carrier::put_nodes;
 use copies::CopiesSeen;
 use nack::OpenNacks;
+use repeats::repeats_take;
 
 pub(crate) use carrier::{Carrier, tell_hop};
 pub use copies::PASSED_MAX;
@@ -51,6 +53,8 @@ pub(crate) struct FrameBuffers {
     /// The frame that is being encoded.
     pub(crate) frame: Vec<u8>,
     tree: Vec<u8>,
+    /// The runs of the repeat that is being encoded.
+    runs: Vec<u8>,
     /// The destinations of the event that is being sent.
     hosts: Vec<HostId>,
 }
@@ -153,8 +157,8 @@ pub struct SilenceTarget {
 
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
-    /// hosts. Returns how long it takes until its last copy, and those of earlier events of its
-    /// stream, should be everywhere; zero: it has none.
+    /// hosts. Returns how long it takes until its last copy or repeat, and those of earlier events of
+    /// its stream, should be everywhere; zero: it has none.
     pub fn send_own(
         &mut self,
         now: Time,
@@ -219,11 +223,12 @@ impl Net {
                 (broken, Duration::ZERO)
             }
         };
+        let take = if sending.by_datagram { copies_take.max(repeats_take(sending)) } else { copies_take };
         self.traffic.hosts = hosts;
         for (port, below) in broken {
             self.repair(now, &Sending { last_us, ..*sending }, port, below, out);
         }
-        copies_take
+        take
     }
 
     /// Passes an event on to one neighbour, along its part of the tree; a copy, unless this part
