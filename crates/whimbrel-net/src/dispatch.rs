@@ -206,7 +206,16 @@ impl Net {
         }
         let Source::Repeat { link, repeated, is_handled, .. } = &mut work.source else { return NetStep::Done };
         *is_handled = true;
-        step_of(self.on_repeat(io, *link, repeated))
+        let (StampedEvent { stamp, frame }, last_us) = match Frame::decode(repeated) {
+            Ok(Frame::DeadlineEvent(stamped)) => (stamped, None),
+            Ok(Frame::CopiedEvent(CopiedEvent { last_us, stamped })) => (stamped, Some(last_us)),
+            _ => {
+                self.stats.frames_invalid += 1;
+                return NetStep::More;
+            }
+        };
+        let marks = ArrivalMarks { stamp: Some(stamp), last_us, is_repeat: true };
+        step_of(self.on_event(io, *link, Channel::Datagram, frame, marks, repeated))
     }
 
     /// Closes a link with an invalid stream. A link of another version is no invalid frame.

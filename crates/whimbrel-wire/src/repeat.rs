@@ -30,19 +30,19 @@ pub struct Repeat<'a> {
 }
 
 /// One run.
-struct Run<'a> {
+struct CopiedRun<'a> {
     copied: usize,
     is_from_end: bool,
     own: &'a [u8],
 }
 
-impl<'a> Run<'a> {
-    fn read(input: &mut Reader<'a>, is_first: bool) -> Result<Run<'a>, Invalid> {
+impl<'a> CopiedRun<'a> {
+    fn read(input: &mut Reader<'a>, is_first: bool) -> Result<CopiedRun<'a>, Invalid> {
         let first: usize = input.small("a run")?;
         let own = input.bytes(REPEATED_BYTES_MAX, "bytes of a run")?;
         let (copied, is_from_end) = (first >> COPIED_SHIFT, first & FROM_END != 0);
         let is_right = if copied == 0 { is_first && !is_from_end && !own.is_empty() } else { true };
-        if is_right { Ok(Run { copied, is_from_end, own }) } else { Err(Invalid::Form("a run")) }
+        if is_right { Ok(CopiedRun { copied, is_from_end, own }) } else { Err(Invalid::Form("a run")) }
     }
 
     fn len(&self) -> usize {
@@ -64,7 +64,7 @@ impl<'a> Repeat<'a> {
             let (copied, is_from_end) = copy_at(frame, front, at);
             let own = at + copied;
             at = (own..frame.len()).find(|at| copy_at(frame, front, *at).0 > 0).unwrap_or(frame.len());
-            runs.put_varint((copied << COPIED_SHIFT | if is_from_end { FROM_END } else { 0 }) as u64);
+            runs.put_varint(((copied << COPIED_SHIFT) | if is_from_end { FROM_END } else { 0 }) as u64);
             runs.put_varint((at - own) as u64);
             runs.extend_from_slice(&frame[own..at]);
         }
@@ -80,7 +80,7 @@ impl<'a> Repeat<'a> {
         let (begin, mut input) = (out.len(), Reader(self.runs));
         while !input.0.is_empty() {
             let at = out.len() - begin;
-            let run = Run::read(&mut input, at == 0)?;
+            let run = CopiedRun::read(&mut input, at == 0)?;
             let from = if run.is_from_end { from_end(self.length, front, at) } else { Some(at) };
             let copied = from.and_then(|from| front.get(from..from.checked_add(run.copied)?));
             out.extend_from_slice(copied.ok_or(Invalid::Range("a run"))?);
@@ -119,7 +119,7 @@ impl<'a> Body<'a> for Repeat<'a> {
         let runs = input.0;
         let mut known = 0;
         while known < length {
-            known = Run::read(input, known == 0)?.len().saturating_add(known);
+            known = CopiedRun::read(input, known == 0)?.len().saturating_add(known);
         }
         if known > length {
             return Err(Invalid::Range("a run"));

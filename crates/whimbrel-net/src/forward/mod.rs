@@ -27,9 +27,8 @@ use crate::transit::Transit;
 use crate::{Channel, Net};
 use budget::Budgets;
 use carrier::put_nodes;
-use copies::CopiesSeen;
+use copies::{COPIES_TAKE_MAX_US, CopiesSeen};
 use nack::OpenNacks;
-use repeats::repeats_take;
 
 pub(crate) use carrier::{Carrier, tell_hop};
 pub use copies::PASSED_MAX;
@@ -141,6 +140,12 @@ impl Sending<'_> {
     }
 }
 
+/// How long repeats of an event may be on their path: they are sent up to its deadline.
+fn repeats_take(sending: &Sending<'_>) -> Duration {
+    let deadline_us = u64::from(sending.deadline_ms.unwrap_or(0)) * 1_000;
+    Duration::from_micros(deadline_us.saturating_sub(sending.age_us).min(COPIES_TAKE_MAX_US))
+}
+
 /// The destination of silence: a broker, with the incarnation and version of its interest that the
 /// silence is for.
 #[derive(Clone, Copy, Debug)]
@@ -157,8 +162,8 @@ pub struct SilenceTarget {
 
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
-    /// hosts. Returns how long it takes until its last copy or repeat, and those of earlier events of
-    /// its stream, should be everywhere; zero: it has none.
+    /// hosts. Returns how long it takes until its last copy or repeat, and those of earlier events
+    /// of its stream, should be everywhere; zero: it has none.
     pub fn send_own(
         &mut self,
         now: Time,

@@ -6,27 +6,19 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, Tick};
-use whimbrel_wire::{CopiedEvent, Cutter, Frame, FrameAt, Invalid, LinkStamp, Repeat, StampedEvent};
+use whimbrel_event::{EventId, Tick, Time};
+use whimbrel_wire::{Cutter, Frame, FrameAt, Invalid, LinkStamp, Repeat};
 
 use super::carrier::Carrier;
-use super::copies::COPIES_TAKE_MAX_US;
-use super::{ArrivalMarks, Sending, tell_hop};
-use crate::event::NetEvent;
-use crate::io::{Hop, Io, LinkOutput};
-use crate::link::watch::Former;
+use super::{Sending, tell_hop};
+use crate::io::{Hop, LinkOutput};
+use crate::link::watch::{Former, REPEATED_MAX};
 use crate::traces::TraceStep;
-use crate::{Channel, Net, PeerLink};
+use crate::{Channel, PeerLink};
 
 /// Most bytes of a datagram with two events: a packet of 1,200 bytes, the least that QUIC has,
 /// holds it with its header.
 const DATAGRAM_BYTES_MAX: usize = 1_100;
-
-/// How long repeats of an event may be on their path: they are sent up to its deadline.
-pub(super) fn repeats_take(sending: &Sending<'_>) -> Duration {
-    let deadline_us = u64::from(sending.deadline_ms.unwrap_or(0)) * 1_000;
-    Duration::from_micros(deadline_us.saturating_sub(sending.age_us).min(COPIES_TAKE_MAX_US))
-}
 
 impl Carrier<'_> {
     /// Gives the driver an event as a datagram, with the one of the datagram before behind it if
@@ -88,25 +80,15 @@ impl Carrier<'_> {
         }
         let mut buffer = former.map(|former| former.frame).unwrap_or_default();
         buffer.clear();
-        let mut next = Former::of(self.now, sending, tree.len(), stamp.sequence, buffer);
-        if let Some(next) = &mut next {
-            next.frame.extend_from_slice(&frame[end - body..end]);
-        }
-        peer.watch.keep_former(next);
+        let is_small = tree.len() + sending.event.len() <= REPEATED_MAX;
+        let late_at = late_at(self.now, sending).filter(|_| is_small);
+        peer.watch.keep_former(late_at.map(|late_at| {
+            buffer.extend_from_slice(&frame[end - body..end]);
+            Former { id: sending.id, sequence: stamp.sequence, late_at, frame: buffer }
+        }));
         repeated
     }
-}
 
-/// The first frame of some bytes, without its length.
-fn frame_body(bytes: &[u8]) -> Option<&[u8]> {
-    let mut chunk = bytes;
-    match Cutter::new().find(&mut chunk) {
-        Ok(FrameAt::Chunk(body)) => Some(body),
-        _ => None,
-    }
-}
-
-impl Net {
     /// Reads the repeat behind the frame of an event in a datagram. `front`: that frame without its
     /// length. Returns the repeated frame without its length; `None`: it has arrived before.
     ///
@@ -134,22 +116,19 @@ impl Net {
         repeat.restore(front, &mut frame)?;
         Ok(Some(frame))
     }
+}
 
-    /// Handles a repeated event. `bytes`: its frame without the length.
-    pub(crate) fn on_repeat<'w>(&mut self, io: &mut Io<'_>, link: PeerLink, bytes: &'w [u8]) -> Option<NetEvent<'w>> {
-        let marks = ArrivalMarks { is_repeat: true, ..ArrivalMarks::default() };
-        let (marks, frame) = match Frame::decode(bytes) {
-            Ok(Frame::DeadlineEvent(StampedEvent { stamp, frame })) => {
-                (ArrivalMarks { stamp: Some(stamp), ..marks }, frame)
-            }
-            Ok(Frame::CopiedEvent(CopiedEvent { last_us, stamped: StampedEvent { stamp, frame } })) => {
-                (ArrivalMarks { stamp: Some(stamp), last_us: Some(last_us), ..marks }, frame)
-            }
-            _ => {
-                self.stats.frames_invalid += 1;
-                return None;
-            }
-        };
-        self.on_event(io, link, Channel::Datagram, frame, marks, bytes)
+/// When the deadline of an event is past; `None`: it is.
+fn late_at(now: Time, sending: &Sending<'_>) -> Option<Time> {
+    let left_us = (u64::from(sending.deadline_ms?) * 1_000).checked_sub(sending.age_us)?;
+    Some(now + Duration::from_micros(left_us))
+}
+
+/// The first frame of some bytes, without its length.
+fn frame_body(bytes: &[u8]) -> Option<&[u8]> {
+    let mut chunk = bytes;
+    match Cutter::new().find(&mut chunk) {
+        Ok(FrameAt::Chunk(body)) => Some(body),
+        _ => None,
     }
 }

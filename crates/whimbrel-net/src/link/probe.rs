@@ -67,7 +67,7 @@ impl Net {
         let Some(body) = cutter.next(&mut chunk)? else { return Err(Invalid::Truncated) };
         let frame = Frame::decode(body)?;
         if matches!(frame, Frame::DeadlineEvent(_) | Frame::CopiedEvent(_)) {
-            let repeated = if chunk.is_empty() { None } else { self.read_repeat(link, body, chunk)? };
+            let repeated = if chunk.is_empty() { None } else { self.carrier(now).read_repeat(link, body, chunk)? };
             return Ok(DatagramContent::Event { length: bytes.len() - chunk.len(), repeated });
         }
         if let Some(peer) = self.peers.get_mut(link) {

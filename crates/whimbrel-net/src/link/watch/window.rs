@@ -34,7 +34,7 @@ impl SequenceWindow {
         let highest = *self.highest.get_or_insert(sequence);
         if sequence > highest {
             let ahead = sequence - highest;
-            self.known = if ahead < FRAMES { self.known << ahead | 1 } else { 1 };
+            self.known = if ahead < FRAMES { (self.known << ahead) | 1 } else { 1 };
             self.highest = Some(sequence);
         } else if highest - sequence < FRAMES {
             self.known |= 1 << (highest - sequence);
@@ -44,7 +44,7 @@ impl SequenceWindow {
     /// Whether a frame is known; `None`: it is too far behind to tell.
     pub(super) fn has(&self, sequence: u64) -> Option<bool> {
         let Some(behind) = self.highest.and_then(|highest| highest.checked_sub(sequence)) else { return Some(false) };
-        (behind < FRAMES).then(|| self.known >> behind & 1 == 1)
+        (behind < FRAMES).then(|| (self.known >> behind) & 1 == 1)
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(has, [Some(false), Some(true), Some(false), Some(false)]);
         assert_eq!((window.has(6), window.missing()), (None, !1));
         window.insert(8);
-        assert_eq!((window.has(8), window.missing()), (Some(true), !(1 | 1 << 62)));
+        assert_eq!((window.has(8), window.missing()), (Some(true), !(1 | (1 << 62))));
     }
 
     #[test]
