@@ -34,6 +34,9 @@ pub struct Work<'a> {
 enum Source<'a> {
     /// Bytes of a stream, cut into frames.
     Stream { link: PeerLink, channel: Channel, cutter: Cutter, chunk: &'a [u8] },
+    /// A datagram with an event and a repeat of an earlier one, which is handled first: it is the
+    /// earlier one in its stream, too.
+    Repeat { link: PeerLink, repeated: Vec<u8>, is_handled: bool, event: &'a [u8] },
     /// Bytes have been sent, so that there is room for more.
     Room(PeerLink),
     /// A deadline that has come.
@@ -108,12 +111,18 @@ impl Net {
         if channel == Channel::Datagram {
             let is_up = peer.who.is_some();
             let content = is_up.then(|| self.on_datagram(now, link, bytes, out));
-            if let Some(Ok(DatagramContent::Event)) = content {
-                return Source::Stream { link, channel, cutter: Cutter::new(), chunk: bytes };
-            }
-            // Each datagram is complete in itself: an invalid one does not end the link.
-            self.stats.frames_invalid += u64::from(content.is_some_and(|content| content.is_err()));
-            return Source::Nothing;
+            return match content {
+                Some(Ok(DatagramContent::Event { length, repeated })) => match (&bytes[..length], repeated) {
+                    (chunk, None) => Source::Stream { link, channel, cutter: Cutter::new(), chunk },
+                    (event, Some(repeated)) => Source::Repeat { link, repeated, is_handled: false, event },
+                },
+                Some(Ok(DatagramContent::Handled)) | None => Source::Nothing,
+                Some(Err(_)) => {
+                    // Each datagram is complete in itself: an invalid one does not end the link.
+                    self.stats.frames_invalid += 1;
+                    Source::Nothing
+                }
+            };
         }
         let cutter = core::mem::take(&mut peer.cutters[channel as usize]);
         Source::Stream { link, channel, cutter, chunk: bytes }
@@ -137,6 +146,9 @@ impl Net {
         if let Source::Stream { .. } = work.source {
             return self.read(work, io);
         }
+        if let Source::Repeat { .. } = work.source {
+            return self.read_both(work, io);
+        }
         work.is_over = true;
         match work.source {
             Source::Room(link) => {
@@ -144,7 +156,7 @@ impl Net {
                 NetStep::Done
             }
             Source::Due(at, due) => step_of(self.meet(io, at, due)),
-            Source::Stream { .. } | Source::Nothing => NetStep::Done,
+            Source::Stream { .. } | Source::Repeat { .. } | Source::Nothing => NetStep::Done,
         }
     }
 
@@ -186,6 +198,26 @@ impl Net {
         }
     }
 
+    /// Handles the repeat of a datagram, and then its event.
+    fn read_both<'w>(&mut self, work: &'w mut Work<'_>, io: &mut Io<'_>) -> NetStep<'w> {
+        if let Source::Repeat { link, is_handled: true, event: chunk, .. } = work.source {
+            work.source = Source::Stream { link, channel: Channel::Datagram, cutter: Cutter::new(), chunk };
+            return self.read(work, io);
+        }
+        let Source::Repeat { link, repeated, is_handled, .. } = &mut work.source else { return NetStep::Done };
+        *is_handled = true;
+        let (StampedEvent { stamp, frame }, last_us) = match Frame::decode(repeated) {
+            Ok(Frame::DeadlineEvent(stamped)) => (stamped, None),
+            Ok(Frame::CopiedEvent(CopiedEvent { last_us, stamped })) => (stamped, Some(last_us)),
+            _ => {
+                self.stats.frames_invalid += 1;
+                return NetStep::More;
+            }
+        };
+        let marks = ArrivalMarks { stamp: Some(stamp), last_us, is_repeat: true };
+        step_of(self.on_event(io, *link, Channel::Datagram, frame, marks, repeated))
+    }
+
     /// Closes a link with an invalid stream. A link of another version is no invalid frame.
     fn refuse_stream(&mut self, io: &mut Io<'_>, link: PeerLink, invalid: Invalid) {
         if self.peers.get(link).is_none() {
@@ -225,11 +257,11 @@ impl Net {
                 self.on_event(io, link, channel, frame, ArrivalMarks::default(), bytes)
             }
             Frame::DeadlineEvent(StampedEvent { stamp, frame }) if !is_control => {
-                let marks = ArrivalMarks { stamp: Some(stamp), last_us: None };
+                let marks = ArrivalMarks { stamp: Some(stamp), ..ArrivalMarks::default() };
                 self.on_event(io, link, channel, frame, marks, bytes)
             }
             Frame::CopiedEvent(CopiedEvent { last_us, stamped: StampedEvent { stamp, frame } }) if !is_control => {
-                let marks = ArrivalMarks { stamp: Some(stamp), last_us: Some(last_us) };
+                let marks = ArrivalMarks { stamp: Some(stamp), last_us: Some(last_us), is_repeat: false };
                 self.on_event(io, link, channel, frame, marks, bytes)
             }
             Frame::Flash(flash) if is_control => {

@@ -98,4 +98,10 @@ pub enum NetMutant {
     DetourLeavesDomain,
     /// A neighbour is told any retained message.
     RetainLeavesDomain,
+    /// No event is repeated behind the next one.
+    NoRepeats,
+    /// Repeats are taken although their event has arrived by itself, and the other way round.
+    RepeatsNotKnown,
+    /// Reports tell of an event whose repeat has arrived.
+    RepeatsReported,
 }

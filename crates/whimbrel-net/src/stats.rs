@@ -86,6 +86,15 @@ pub struct NetStats {
     pub flashes_refused: u64,
     /// Events that were not reported over a link that is dark, and were sent by another way.
     pub detours: u64,
+    /// Events of datagrams that were sent once more, behind the next one of their link.
+    pub repeats_sent: u64,
+    /// Bytes of these frames; they count as bytes of headers, too.
+    pub repeat_bytes: u64,
+    /// Repeated events that were taken: their own datagram has not arrived before.
+    pub repeats_used: u64,
+    /// Events of datagrams that were dropped as they came a second time over their link: by
+    /// themselves and as a repeat.
+    pub repeats_known: u64,
     /// Paths of events with a deadline that were changed here, by what is wrong with the link that
     /// was on them: it is down, or uses up more than its share of the event's margin.
     pub reroutes: [u64; RerouteCause::ALL.len()],

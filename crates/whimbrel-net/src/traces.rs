@@ -37,6 +37,8 @@ impl RerouteCause {
 pub enum TraceStep {
     /// It was sent over a link.
     Sent(HostId),
+    /// It was sent once more over a link, behind the next event.
+    Repeated(HostId),
     /// It was received over a link, at this age, microseconds: the time since it was accepted, that
     /// on links estimated or, for one with a deadline, measured.
     Came(HostId, u64),

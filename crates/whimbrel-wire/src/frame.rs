@@ -5,7 +5,7 @@ use crate::bytes::Reader;
 use crate::{
     Ask, CopiedEvent, Digest, EventFrame, FRAME_BYTES_MAX, Flash, Goodbye, Hello, InterestUpdate, Invalid,
     LabelledMessage, LinkReport, LinkStateFrame, MessageFrame, Nack, OfMap, PreviousIdentities, Probe, ProbeEcho,
-    Registry, RegistryAsk, RegistryDigest, Silence, StampedEvent,
+    Registry, RegistryAsk, RegistryDigest, Repeat, Silence, StampedEvent,
 };
 
 /// The first type that a receiver must know. A frame of a lower unknown type is skipped.
@@ -105,4 +105,6 @@ frames! {
     /// As 18, of a message that not every broker may carry, since 1.3. Brokers to which it goes
     /// have told their domains, so they know it.
     26 LabelledMessage(LabelledMessage<'a>),
+    /// The event of the datagram before, behind one of type 22 or 25 in a datagram, since 1.4.
+    27 Repeat(Repeat<'a>),
 }

@@ -21,6 +21,7 @@ mod message;
 mod question;
 mod read;
 mod registry;
+mod repeat;
 mod roam;
 mod share;
 mod topology;
@@ -38,14 +39,15 @@ pub use limits::{
     ADDRESS_BYTES_MAX, ADDRESSES_MAX, CLAIMS_MAX, CLIENT_ID_BYTES_MAX, DEPTH_MAX, FRAME_BYTES_MAX, GOODBYE_BYTES_MAX,
     HANDED_MAX, LATER_BYTES_MAX, LIST_MAX, LOSS_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, NEIGHBOURS_MAX, NODES_MAX,
     PARTS_MAX, PREVIOUS_IDENTITIES_MAX, PRINCIPAL_BYTES_MAX, QUESTION_BYTES_MAX, RANGES_MAX, READ_ENTRIES_MAX,
-    READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPLICAS_MAX, REPLY_BYTES_MAX, SELECTOR_BYTES_MAX,
-    SURCHARGES_MAX, TOPIC_BYTES_MAX, VERSION_BYTES_MAX,
+    READ_EVENTS_MAX, READ_LOST_MAX, REGISTRY_RANGES, REPAIRERS_MAX, REPEATED_BYTES_MAX, REPLICAS_MAX, REPLY_BYTES_MAX,
+    SELECTOR_BYTES_MAX, SURCHARGES_MAX, TOPIC_BYTES_MAX, VERSION_BYTES_MAX,
 };
 pub use link::{Goodbye, Hello, Probe, ProbeEcho};
 pub use message::{BrokerMessage, LabelledMessage, MessageFrame};
 pub use question::{Question, Reply};
 pub use read::{ReadAsk, ReadTold};
 pub use registry::{OfMap, Registry, RegistryAsk, RegistryDigest, RegistryEntry};
+pub use repeat::Repeat;
 pub use roam::{
     AskPublished, Claim, ClaimKind, Claims, Copies, CopiesTaken, Found, Move, MoveAnswer, Moved, PageTaken, Published,
     SessionClaims, Where,
@@ -73,7 +75,9 @@ pub const MAJOR: u8 = 1;
 ///    reliable; reports and grants of holds are for all reliable ones that the receiver knows. The
 ///    links that events with a deadline cross are watched, see [`LinkStamp`], [`LinkReport`] and
 ///    [`Flash`].
-pub const MINOR: u8 = 3;
+///
+/// 4: a datagram with an event may have a [`Repeat`] of the event before behind it.
+pub const MINOR: u8 = 4;
 
 /// The optional parts of the protocol that are spoken here, a bit for each: none yet.
 pub const FEATURES: u64 = 0;

@@ -81,6 +81,9 @@ pub const DEPTH_MAX: usize = 64;
 /// Brokers that have repaired the tree of one frame.
 pub const REPAIRERS_MAX: usize = 3;
 
+/// Bytes of the frame of an event that is repeated, without its length.
+pub const REPEATED_BYTES_MAX: usize = 512;
+
 /// Streams of one silence: those of a host.
 pub const PARTS_MAX: usize = whimbrel_event::HOST_PUBENDS_MAX as usize;
 

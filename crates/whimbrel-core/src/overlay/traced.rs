@@ -120,6 +120,7 @@ impl TracedStep {
     pub fn name(&self) -> &'static str {
         match self.what {
             TraceStep::Sent(_) => "sent",
+            TraceStep::Repeated(_) => "repeated",
             TraceStep::Came(..) => "came",
             TraceStep::CameAgain(..) => "came-again",
             TraceStep::Joined(_) => "joined",
@@ -144,6 +145,7 @@ impl TracedStep {
         let peer = self.peer.as_deref().unwrap_or_default();
         match self.what {
             TraceStep::Sent(_) => format!("sent to {peer}"),
+            TraceStep::Repeated(_) => format!("sent to {peer} once more, behind the next event"),
             TraceStep::Came(_, age_us) => format!("came from {peer}, {} old", millis(age_us)),
             TraceStep::CameAgain(_, age_us) => format!("came again from {peer}, {} old", millis(age_us)),
             TraceStep::Joined(_) => format!("this copy ends here: {peer} has been sent one before"),
@@ -162,6 +164,7 @@ impl TracedStep {
 pub(super) fn peer_of(what: TraceStep) -> Option<HostId> {
     match what {
         TraceStep::Sent(peer)
+        | TraceStep::Repeated(peer)
         | TraceStep::Came(peer, _)
         | TraceStep::CameAgain(peer, _)
         | TraceStep::Joined(peer)

@@ -19,6 +19,7 @@ use crate::topic::LateCause;
 
 /// Knowledge of a part of a stream.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::large_enum_variant, reason = "it is handed on at once, and never kept")]
 pub(crate) enum Learnt<'a> {
     /// An event at its last tick, and none before.
     Data {

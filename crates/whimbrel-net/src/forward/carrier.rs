@@ -1,7 +1,7 @@
 //! Frames are given to links, or wait in front of them.
 
 use whimbrel_event::{HostId, Tick, Time};
-use whimbrel_wire::{CopiedEvent, Dest, StampedEvent, TreeWriter, compact};
+use whimbrel_wire::{CopiedEvent, Dest, LinkStamp, StampedEvent, TreeWriter, compact};
 
 use super::budget::ways_left;
 use super::copies::CopyAges;
@@ -49,7 +49,7 @@ pub(crate) struct Carrier<'a> {
     pub(super) topology: &'a Topology,
     pub(super) traffic: &'a mut FrameBuffers,
     pub(crate) timers: &'a mut NetTimers,
-    pub(super) stats: &'a mut NetStats,
+    pub(crate) stats: &'a mut NetStats,
     pub(super) faults: NetFaults,
 }
 
@@ -150,7 +150,11 @@ impl Carrier<'_> {
         }
         peer.counters.events_out += 1;
         peer.counters.urgent_out += u64::from(class == FrameClass::Urgent);
-        if !is_datagram && !peer.queue.passes(channel, peer.unsent[channel as usize]) {
+        if is_datagram {
+            self.write_datagram(link, sending, tree, default, out);
+            return true;
+        }
+        if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
             let event = Box::new(sending.waiting(self.now, tree, default));
             let ways = ways_left(self.topology, peer, &event);
             peer.queue.push_event(class, event, ways);
@@ -186,9 +190,16 @@ impl Carrier<'_> {
     }
 
     /// Encodes the header of an event's frame. One with a deadline is stamped if the neighbour
-    /// knows stamps.
+    /// knows stamps. Returns its stamp.
     #[inline]
-    fn put_header(&mut self, link: PeerLink, sending: &Sending<'_>, tree: &[u8], default: Tick, frame: &mut Vec<u8>) {
+    pub(super) fn put_header(
+        &mut self,
+        link: PeerLink,
+        sending: &Sending<'_>,
+        tree: &[u8],
+        default: Tick,
+        frame: &mut Vec<u8>,
+    ) -> Option<LinkStamp> {
         let header = sending.header(tree, default);
         let stamp = sending.deadline_ms.and_then(|deadline_ms| {
             let waiting = sending.waiting(self.now, tree, default);
@@ -202,6 +213,7 @@ impl Carrier<'_> {
             (Some(stamped), None) => stamped.encode_header(sending.event.len(), frame),
             (None, _) => header.encode_header(sending.event.len(), frame),
         }
+        stamp
     }
 
     /// Sends a frame to a neighbour; nothing if the link is gone.

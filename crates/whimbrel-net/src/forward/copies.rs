@@ -16,7 +16,7 @@ use crate::route::{CopyTrees, TreeNode};
 
 /// Copies that take longer, microseconds, are not waited for by silence, nor by later events that
 /// take one path.
-const COPIES_TAKE_MAX_US: u64 = 1_000_000;
+pub(super) const COPIES_TAKE_MAX_US: u64 = 1_000_000;
 
 /// Most parts of trees of which is known that they were passed on.
 pub const PASSED_MAX: usize = 4_096;

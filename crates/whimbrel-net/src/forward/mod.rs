@@ -10,6 +10,7 @@ mod carrier;
 mod copies;
 pub(crate) mod nack;
 mod relay;
+mod repeats;
 mod silence;
 
 use core::time::Duration;
@@ -27,7 +28,7 @@ use crate::transit::Transit;
 use crate::{Channel, Net};
 use budget::Budgets;
 use carrier::put_nodes;
-use copies::CopiesSeen;
+use copies::{COPIES_TAKE_MAX_US, CopiesSeen};
 use nack::OpenNacks;
 
 pub(crate) use carrier::{Carrier, tell_hop};
@@ -52,6 +53,8 @@ pub(crate) struct FrameBuffers {
     /// The frame that is being encoded.
     pub(crate) frame: Vec<u8>,
     tree: Vec<u8>,
+    /// The runs of the repeat that is being encoded.
+    runs: Vec<u8>,
     /// The destinations of the event that is being sent.
     hosts: Vec<HostId>,
 }
@@ -144,6 +147,12 @@ impl Sending<'_> {
     }
 }
 
+/// How long repeats of an event may be on their path: they are sent up to its deadline.
+fn repeats_take(sending: &Sending<'_>) -> Duration {
+    let deadline_us = u64::from(sending.deadline_ms.unwrap_or(0)) * 1_000;
+    Duration::from_micros(deadline_us.saturating_sub(sending.age_us).min(COPIES_TAKE_MAX_US))
+}
+
 /// The destination of silence: a broker, with the incarnation and version of its interest that the
 /// silence is for.
 #[derive(Clone, Copy, Debug)]
@@ -191,8 +200,8 @@ pub fn planned_paths(net: &mut Net, hosts: &[HostId], event: PlannedEvent<'_>) -
 
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
-    /// hosts. Returns how long it takes until its last copy, and those of earlier events of its
-    /// stream, should be everywhere; zero: it has none.
+    /// hosts. Returns how long it takes until its last copy or repeat, and those of earlier events
+    /// of its stream, should be everywhere; zero: it has none.
     pub fn send_own(
         &mut self,
         now: Time,
@@ -262,11 +271,12 @@ impl Net {
                 (broken, Duration::ZERO)
             }
         };
+        let take = if sending.by_datagram { copies_take.max(repeats_take(sending)) } else { copies_take };
         self.traffic.hosts = hosts;
         for (port, below) in broken {
             self.repair(now, &Sending { last_us, ..*sending }, port, below, out);
         }
-        copies_take
+        take
     }
 
     /// Passes an event on to one neighbour, along its part of the tree; a copy, unless this part

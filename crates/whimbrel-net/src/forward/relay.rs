@@ -20,6 +20,8 @@ pub(crate) struct ArrivalMarks {
     pub(crate) stamp: Option<LinkStamp>,
     /// See [`whimbrel_wire::CopiedEvent::last_us`].
     pub(crate) last_us: Option<u32>,
+    /// It is a repeat.
+    pub(crate) is_repeat: bool,
 }
 
 impl Net {
@@ -33,10 +35,14 @@ impl Net {
         marks: ArrivalMarks,
         bytes: &[u8],
     ) -> Option<NetEvent<'w>> {
-        let ArrivalMarks { stamp, last_us } = marks;
+        let ArrivalMarks { stamp, last_us, is_repeat } = marks;
         let now = io.now;
         let id = frame.id();
-        let measured_us = stamp.map(|stamp| self.carrier(now).record_arrival(link, stamp));
+        let measured_us = match stamp {
+            None => None,
+            Some(stamp) if is_repeat => Some(self.carrier(now).record_repeat(link, stamp)?),
+            Some(stamp) => Some(self.carrier(now).record_arrival(link, stamp)?),
+        };
         let peer = self.peers.get_mut(link)?;
         peer.counters.events_in += 1;
         let from = peer.host().expect("events are read once it has said hello");

@@ -19,13 +19,29 @@ const CHECK_PROBES: usize = 3;
 
 impl Carrier<'_> {
     /// Records a stamped event that has arrived, and sees to it that it is reported. Returns the
-    /// time that it took over the link, microseconds.
-    pub(crate) fn record_arrival(&mut self, link: PeerLink, stamp: LinkStamp) -> u64 {
+    /// time that it took over the link, microseconds; `None`: its repeat was taken before.
+    pub(crate) fn record_arrival(&mut self, link: PeerLink, stamp: LinkStamp) -> Option<u64> {
         let now = self.now;
-        let Some(peer) = self.peers.get_mut(link) else { return 0 };
+        let peer = self.peers.get_mut(link)?;
         let (way_us, within) = peer.watch.record_arrival(now, stamp, &peer.estimate);
         self.timers.set_once(now + within, NetDue::Report(link));
-        way_us
+        if peer.watch.was_repeated(stamp.sequence) {
+            self.stats.repeats_known += 1;
+            return None;
+        }
+        Some(way_us)
+    }
+
+    /// Records a repeated event. Returns the time since it departed from the other end of the link,
+    /// microseconds; `None`: it has arrived before.
+    pub(crate) fn record_repeat(&mut self, link: PeerLink, stamp: LinkStamp) -> Option<u64> {
+        let peer = self.peers.get_mut(link)?;
+        if peer.watch.knows(stamp.sequence) {
+            self.stats.repeats_known += 1;
+            return None;
+        }
+        self.stats.repeats_used += 1;
+        Some(peer.watch.record_repeat(self.now, stamp, &peer.estimate))
     }
 
     /// Reports to a neighbour which of its events with a deadline have arrived, and how late.

@@ -50,6 +50,9 @@ const MINOR_WITH_DOMAINS: u8 = 3;
 /// The first minor version of the protocol whose links are watched, and have an urgent channel.
 const MINOR_WITH_WATCH: u8 = 3;
 
+/// The first minor version of the protocol that knows repeated events.
+const MINOR_WITH_REPEATS: u8 = 4;
+
 /// The delay that is announced for a link before its first probe has come back, microseconds.
 const DELAY_UNKNOWN_US: u32 = 1_000;
 
@@ -291,6 +294,11 @@ impl Peer {
     /// Whether the link is up and its neighbour knows stamped events, reports and flashes.
     pub(crate) fn is_watched(&self) -> bool {
         self.who.as_ref().is_some_and(|who| who.minor >= MINOR_WITH_WATCH)
+    }
+
+    /// Whether the link is up and its neighbour knows repeated events.
+    pub(crate) fn knows_repeats(&self) -> bool {
+        self.who.as_ref().is_some_and(|who| who.minor >= MINOR_WITH_REPEATS)
     }
 
     /// The condition of the direction to the neighbour.

@@ -12,12 +12,17 @@ use crate::io::{Io, LinkOutput};
 use crate::{Channel, HangUp, Net, PeerLink};
 
 /// What a datagram was.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) enum DatagramContent {
     /// It is handled.
     Handled,
-    /// One whole frame with an event.
-    Event,
+    /// A whole frame with an event.
+    Event {
+        /// Bytes of that frame, its length included.
+        length: usize,
+        /// The frame that is repeated behind it, without its length, unless it has arrived before.
+        repeated: Option<Vec<u8>>,
+    },
 }
 
 impl Net {
@@ -61,8 +66,9 @@ impl Net {
         let (mut cutter, mut chunk) = (Cutter::new(), bytes);
         let Some(body) = cutter.next(&mut chunk)? else { return Err(Invalid::Truncated) };
         let frame = Frame::decode(body)?;
-        if matches!(frame, Frame::DeadlineEvent(_) | Frame::CopiedEvent(_)) && chunk.is_empty() {
-            return Ok(DatagramContent::Event);
+        if matches!(frame, Frame::DeadlineEvent(_) | Frame::CopiedEvent(_)) {
+            let repeated = if chunk.is_empty() { None } else { self.carrier(now).read_repeat(link, body, chunk)? };
+            return Ok(DatagramContent::Event { length: bytes.len() - chunk.len(), repeated });
         }
         if let Some(peer) = self.peers.get_mut(link) {
             peer.counters.frames_in += 1;

@@ -1,10 +1,12 @@
 //! Each fault that can be built into the network layer is noticed by the checks of the fabric.
 
+use whimbrel_net::link::watch::LinkCondition;
 use whimbrel_net::{Net, NetMutant, Routing};
 
 use crate::copies;
 use crate::fabric::Trouble;
 use crate::queueing;
+use crate::repeats::{self, Repeated};
 use crate::scenarios::{self, MILLI, SECOND};
 use crate::watching::{REACTION, SILENT, Watched, slower};
 
@@ -135,4 +137,38 @@ fn copies_that_take_one_path_or_end_where_their_event_is_known_are_noticed() {
 fn urgent_events_that_leave_in_the_wrong_order_are_noticed() {
     let found = queueing::bursts(|net| net.build_in(NetMutant::SlackInverted));
     assert!(found.in_time[0] == 0, "{found:?}");
+}
+
+#[test]
+fn events_that_are_not_repeated_are_noticed() {
+    let share = |change: fn(&mut Net)| {
+        let mut world = Repeated::line(2, change);
+        world.lose(&[[0, 1]]);
+        world.flow(SECOND * 60, MILLI * 10);
+        world.fabric.run(SECOND);
+        world.share_in_time()
+    };
+    let (good, bad) = (share(|_| {}), share(|net| net.build_in(NetMutant::NoRepeats)));
+    assert!(good >= 0.95 && (0.78..0.82).contains(&bad), "{good} and {bad}");
+    let of = repeats::share_of_two_paths;
+    let (good, bad) = (of(|_| {}), of(|net| net.build_in(NetMutant::NoRepeats)));
+    assert!(good >= 0.99 && (0.83..0.91).contains(&bad), "{good} and {bad}");
+}
+
+#[test]
+fn an_event_that_is_passed_on_by_itself_and_as_a_repeat_is_noticed() {
+    assert_eq!(repeats::overtaken(|_| {}).most_over_a_link(), 1);
+    assert!(repeats::overtaken(|net| net.build_in(NetMutant::RepeatsNotKnown)).most_over_a_link() > 1);
+}
+
+#[test]
+fn a_loss_that_repeats_hide_is_noticed() {
+    let is_lossy = |change: fn(&mut Net)| {
+        let mut world = Repeated::line(2, change);
+        world.lose(&[[0, 1]]);
+        world.flow(SECOND * 5, MILLI * 10);
+        matches!(world.condition(), LinkCondition::Lossy(200..))
+    };
+    assert!(is_lossy(|_| {}));
+    assert!(!is_lossy(|net| net.build_in(NetMutant::RepeatsReported)));
 }

@@ -15,6 +15,7 @@ mod queueing;
 mod reduce;
 mod reduce_traffic;
 mod refusing;
+mod repeats;
 mod routing;
 mod same;
 mod scenarios;

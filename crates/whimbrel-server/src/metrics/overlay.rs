@@ -78,6 +78,20 @@ const COUNTERS: &[Row<Number>] = &[
         "Copies of events that were not passed on, as another one had gone over the same link",
         |s| s.net.copies_joined,
     ),
+    (
+        "whimbrel_overlay_repeats_sent",
+        "Small events of datagrams that were sent once more, behind the next one of their link",
+        |s| s.net.repeats_sent,
+    ),
+    ("whimbrel_overlay_repeat_bytes", "Bytes of these repeats", |s| s.net.repeat_bytes),
+    ("whimbrel_overlay_repeats_used", "Repeated events that were taken, as their own datagram had not come", |s| {
+        s.net.repeats_used
+    }),
+    (
+        "whimbrel_overlay_repeats_known",
+        "Events of datagrams that came a second time over their link, by themselves and as a repeat",
+        |s| s.net.repeats_known,
+    ),
     ("whimbrel_overlay_events_relayed", "Events that passed through to other brokers", |s| s.net.events_relayed),
     ("whimbrel_overlay_repairs", "Ways of events that were changed here because a link was down", |s| s.net.repairs),
     (

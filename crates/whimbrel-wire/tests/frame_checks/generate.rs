@@ -163,7 +163,7 @@ pub fn event<'a>(c: &mut Choices<'a>, id: EventId) -> AcceptedEvent<'a> {
 pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -> R {
     let (mut trees, mut events) = (Vec::new(), Vec::new());
     let bytes = c.bytes();
-    let frame = match c.below(24) {
+    let frame = match c.below(25) {
         0 => Frame::Hello(hello(c)),
         1 => Frame::Goodbye(Goodbye { code: c.byte(), text: c.text() }),
         2 => Frame::LinkState(link_state(c)),
@@ -208,7 +208,12 @@ pub fn with_frame<R>(c: &mut Choices<'_>, check: impl FnOnce(&Frame<'_>) -> R) -
             let stamped = StampedEvent { stamp, frame: event_frame(c, &mut trees, &mut events) };
             Frame::CopiedEvent(CopiedEvent { last_us, stamped })
         }
-        _ => Frame::Unknown(27 + c.byte() % 101),
+        23 => {
+            let (sequence, front) = (c.u32() as u16, c.bytes());
+            let own = if bytes.is_empty() { &[0] } else { bytes };
+            Frame::Repeat(Repeat::of(sequence, own, front, &mut events))
+        }
+        _ => Frame::Unknown(28 + c.byte() % 100),
     };
     check(&frame)
 }

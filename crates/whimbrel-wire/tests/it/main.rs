@@ -10,5 +10,6 @@ mod limits;
 mod messages;
 mod properties;
 mod recorded;
+mod repeats;
 mod sizes;
 mod trees;

@@ -6,6 +6,7 @@ use whimbrel_event::Time;
 use whimbrel_wire::{LinkReport, LinkStamp};
 
 use super::baseline::Baseline;
+use super::window::SequenceWindow;
 use crate::fault::NetFaults;
 
 /// The least time between two reports of a flow.
@@ -34,10 +35,10 @@ pub(super) fn nearest(known: u64, low: u16) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     pub(super) baseline: Baseline,
-    /// The greatest sequence that has arrived.
-    highest: Option<u64>,
-    /// Bit k: the frame `highest - k` has arrived, or was sent before the first that did.
-    arrived: u64,
+    /// Frames that have arrived, or were sent before the first that did.
+    arrived: SequenceWindow,
+    /// Frames that were taken as repeats.
+    repeated: SequenceWindow,
     /// Number of the last report, modulo 2^8.
     number: u8,
     /// The least excess since the last report, µs; `None` if no frame has arrived since.
@@ -68,20 +69,36 @@ impl Arrivals {
         Arrivals { baseline: Baseline::new(faults), ..Arrivals::default() }
     }
 
+    /// The sequence with these low bits that is nearest to the greatest one that is known.
+    fn sequence(&self, low: u16) -> u64 {
+        let highest = self.arrived.highest().or(self.repeated.highest());
+        highest.map_or(u64::from(low), |highest| nearest(highest, low))
+    }
+
+    /// Whether a frame has arrived, or was taken as a repeat. One so far behind that this is not
+    /// known counts as arrived: its repeat is not taken.
+    pub(super) fn knows(&self, sequence: u16) -> bool {
+        self.arrived.has(self.sequence(sequence)).unwrap_or(true) || self.was_repeated(sequence)
+    }
+
+    /// Whether a frame was taken as a repeat.
+    pub(super) fn was_repeated(&self, sequence: u16) -> bool {
+        self.repeated.has(self.sequence(sequence)).unwrap_or(false)
+    }
+
+    /// Records that a repeat of a frame is taken. Neither reports nor the least time tell of it.
+    /// Returns by how much it took longer than that since the frame departed, µs.
+    pub(super) fn record_repeat(&mut self, now: Time, stamp: LinkStamp) -> u32 {
+        self.repeated.insert(self.sequence(stamp.sequence));
+        self.baseline.excess_us(now, stamp.departed_us)
+    }
+
     /// Records a frame. Returns by how much it took longer than the least time of this direction,
     /// µs, and the time within which it is to be reported.
     pub(super) fn record(&mut self, now: Time, stamp: LinkStamp) -> (u32, Duration) {
-        let sequence = self.highest.map_or(u64::from(stamp.sequence), |highest| nearest(highest, stamp.sequence));
-        let highest = *self.highest.get_or_insert_with(|| {
-            self.arrived = u64::MAX;
-            sequence
-        });
-        if sequence > highest {
-            self.arrived = self.arrived.checked_shl((sequence - highest) as u32).unwrap_or(0) | 1;
-            self.highest = Some(sequence);
-        } else if let Some(bit) = 1_u64.checked_shl((highest - sequence) as u32) {
-            self.arrived |= bit;
-        }
+        let sequence = self.sequence(stamp.sequence);
+        self.arrived.begin(sequence);
+        self.arrived.insert(sequence);
         let excess_us = self.baseline.record_arrival(now, stamp.departed_us);
         let every = report_every(stamp.deadline_ms);
         self.every = if self.least_us.is_none() { every } else { self.every.min(every) };
@@ -91,7 +108,7 @@ impl Arrivals {
 
     /// The next report; `None` if there is nothing to report.
     pub(super) fn report(&mut self) -> Option<DueReport> {
-        let highest = self.highest?;
+        let highest = self.arrived.highest()?;
         let mut has_paused = false;
         match self.least_us.take() {
             Some(least) => {
@@ -107,7 +124,7 @@ impl Arrivals {
             }
         }
         self.number = self.number.wrapping_add(1);
-        let (number, highest, missing) = (self.number, highest as u16, !self.arrived);
+        let (number, highest, missing) = (self.number, highest as u16, self.arrived.missing());
         let report = LinkReport { number, highest, excess_us: self.reported_us, missing };
         Some(DueReport { report, next_in: self.every, has_paused })
     }
@@ -140,6 +157,33 @@ mod tests {
         assert!((39_900..=40_000).contains(&excess_us), "{excess_us}");
         let DueReport { report, .. } = arrivals.report().expect("another has arrived");
         assert_eq!((report.number, report.missing, report.excess_us), (2, 0, excess_us));
+    }
+
+    #[test]
+    fn a_repeat_is_taken_once_and_is_no_arrival() {
+        let mut arrivals = Arrivals::default();
+        assert!(!arrivals.knows(7));
+        assert_eq!(arrivals.record_repeat(at(15), stamp(7, 0)), 0, "nothing to compare it with");
+        assert!(arrivals.knows(7) && !arrivals.knows(6) && arrivals.report().is_none());
+        for sequence in [8, 10] {
+            arrivals.record(at(u64::from(sequence) * 10 + 5), stamp(sequence, u64::from(sequence) * 10));
+        }
+        assert!(arrivals.knows(8) && !arrivals.knows(9) && arrivals.knows(6), "6 is before the first");
+        let excess_us = arrivals.record_repeat(at(105), stamp(9, 90));
+        assert!((9_900..=10_000).contains(&excess_us), "it waited for 10 ms: {excess_us}");
+        assert!(arrivals.knows(9) && arrivals.was_repeated(9) && !arrivals.was_repeated(8));
+        let DueReport { report, .. } = arrivals.report().expect("frames have arrived");
+        assert_eq!((report.highest, report.missing, report.excess_us), (10, 0b10, 0));
+        arrivals.record(at(110), stamp(9, 90));
+        let DueReport { report, .. } = arrivals.report().expect("it has arrived by itself");
+        assert_eq!(report.missing, 0);
+        assert!(arrivals.was_repeated(9), "and is known from its repeat");
+        // Frames with the same numbers, 65,536 later.
+        for sequence in (10..=u16::MAX).chain(0..8).step_by(5) {
+            arrivals.record(at(120), stamp(sequence, 110));
+        }
+        assert!([7, 8, 9].into_iter().all(|sequence| !arrivals.was_repeated(sequence)));
+        assert!(arrivals.knows(4) && !arrivals.knows(7));
     }
 
     #[test]

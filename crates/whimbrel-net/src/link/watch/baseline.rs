@@ -80,11 +80,24 @@ impl Baseline {
         Baseline { faults, ..Baseline::default() }
     }
 
+    /// The difference of departure and arrival of a frame that arrives now, µs.
+    fn difference_us(&self, now: Time, departed_us: u32) -> i64 {
+        let nearest = micros_of(now).wrapping_sub(departed_us).wrapping_sub(self.last_us as u32) as i32;
+        self.last_us + i64::from(nearest)
+    }
+
+    /// By how much longer than the least time a frame took that is here now, µs; 0 if that time is
+    /// not known. The frame is not recorded.
+    pub(super) fn excess_us(&self, now: Time, departed_us: u32) -> u32 {
+        let difference = self.difference_us(now, departed_us);
+        let excess = self.line.map_or(0, |line| difference - line.value_at(now));
+        excess.clamp(0, EXCESS_MAX_US) as u32
+    }
+
     /// Records the arrival of a frame. Returns by how much it took longer than the least time, µs.
     pub(super) fn record_arrival(&mut self, now: Time, departed_us: u32) -> u32 {
-        let nearest = micros_of(now).wrapping_sub(departed_us).wrapping_sub(self.last_us as u32) as i32;
-        self.last_us += i64::from(nearest);
-        let difference = self.last_us;
+        let difference = self.difference_us(now, departed_us);
+        self.last_us = difference;
         self.roll(now);
         let bucket = self.buckets.back_mut().expect("there is one for this moment");
         if bucket.least.is_none_or(|(_, least)| difference < least) {

@@ -8,7 +8,9 @@
 mod arrivals;
 mod baseline;
 mod departures;
+mod former;
 mod packets;
+mod window;
 
 use core::time::Duration;
 
@@ -23,6 +25,8 @@ use departures::{BadReport, Departures};
 
 pub use arrivals::REPORT_EVERY_MIN;
 pub use departures::{ConditionCause, LinkCondition, UNREPORTED_BYTES_MAX, UNREPORTED_MAX};
+pub(crate) use former::Former;
+pub use former::REPEATED_MAX;
 
 /// The least time between two floods of changes of one end of a link.
 pub const FLASH_EVERY: Duration = Duration::from_millis(250);
@@ -43,6 +47,8 @@ fn round_trip(estimate: &Estimate) -> Option<Duration> {
 pub(crate) struct LinkWatch {
     arrivals: Arrivals,
     departures: Departures,
+    /// The event of the last datagram, unless it has arrived.
+    former: Option<Former>,
     /// The condition that was told last.
     told: LinkCondition,
     /// When that changed last; zero: never.
@@ -56,7 +62,8 @@ impl LinkWatch {
     pub(crate) fn new(faults: NetFaults) -> LinkWatch {
         let (arrivals, departures) = (Arrivals::new(faults), Departures::new(faults));
         let (told, told_at) = (LinkCondition::Good, Time::ZERO);
-        LinkWatch { arrivals, departures, told, told_at, flashed: Time::ZERO, faults }
+        let former = None;
+        LinkWatch { arrivals, departures, former, told, told_at, flashed: Time::ZERO, faults }
     }
 
     /// The condition of the sending direction.
@@ -94,8 +101,42 @@ impl LinkWatch {
     /// and the time within which it is to be reported.
     pub(crate) fn record_arrival(&mut self, now: Time, stamp: LinkStamp, estimate: &Estimate) -> (u64, Duration) {
         let (excess_us, within) = self.arrivals.record(now, stamp);
+        (self.way_us(excess_us, estimate), within)
+    }
+
+    /// The time that a frame took over the link, µs, of what it took longer than the least time.
+    fn way_us(&self, excess_us: u32, estimate: &Estimate) -> u64 {
         let excess_us = if fault!(self, AgeWithoutExcess) { 0 } else { excess_us };
-        (u64::from(self.least_us(estimate)) + u64::from(excess_us), within)
+        u64::from(self.least_us(estimate)) + u64::from(excess_us)
+    }
+
+    /// Whether a frame with this sequence has arrived, or was taken as a repeat.
+    pub(crate) fn knows(&self, sequence: u16) -> bool {
+        self.arrivals.knows(sequence) && !fault!(self, RepeatsNotKnown)
+    }
+
+    /// Whether a frame that has arrived was taken before, as a repeat.
+    pub(crate) fn was_repeated(&self, sequence: u16) -> bool {
+        self.arrivals.was_repeated(sequence) && !fault!(self, RepeatsNotKnown)
+    }
+
+    /// Records that a repeat of a frame is taken. Returns the time since the frame departed, µs.
+    pub(crate) fn record_repeat(&mut self, now: Time, stamp: LinkStamp, estimate: &Estimate) -> u64 {
+        let excess_us = self.arrivals.record_repeat(now, stamp);
+        if fault!(self, RepeatsReported) {
+            self.arrivals.record(now, stamp);
+        }
+        self.way_us(excess_us, estimate)
+    }
+
+    /// Takes the event of the last datagram, if it is to be repeated.
+    pub(crate) fn take_former(&mut self, now: Time) -> Option<Former> {
+        self.former.take().filter(|former| !former.is_late(now) && !fault!(self, NoRepeats))
+    }
+
+    /// Keeps the event of a datagram that departs until it is repeated.
+    pub(crate) fn keep_former(&mut self, former: Option<Former>) {
+        self.former = former;
     }
 
     /// The next report for the other end.
@@ -119,7 +160,11 @@ impl LinkWatch {
     /// Takes a report of the other end. Returns whether it makes sense.
     pub(crate) fn on_report(&mut self, now: Time, report: LinkReport, estimate: &Estimate) -> bool {
         let least_us = self.least_us(estimate);
-        self.departures.on_report(now, report, least_us) != Err(BadReport)
+        if self.departures.on_report(now, report, least_us) == Err(BadReport) {
+            return false;
+        }
+        self.former.take_if(|former| former.is_reported(&report));
+        true
     }
 
     /// Records packets of the connection that were sent, and those that were lost.

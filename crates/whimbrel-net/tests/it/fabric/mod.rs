@@ -61,6 +61,8 @@ pub struct Fabric {
     flights_begun: u64,
     digest: u64,
     cuts: Cuts,
+    /// The state of what decides which datagrams are lost.
+    random: u64,
 }
 
 impl Fabric {
@@ -75,6 +77,7 @@ impl Fabric {
             flights_begun: 0,
             digest: FNV_OFFSET,
             cuts: Cuts::Frames,
+            random: 7,
         };
         for setup in setups {
             fabric.add(setup);
@@ -166,6 +169,7 @@ impl Fabric {
             flow: None,
             busy_until: Default::default(),
             trouble: Default::default(),
+            loss: Default::default(),
             arrives: Default::default(),
         });
         self.heal(self.wires.len() - 1);
@@ -199,6 +203,13 @@ impl Fabric {
     pub fn trouble(&mut self, wire: usize, from: usize, trouble: Trouble) {
         let side = self.wires[wire].nodes.iter().position(|node| *node == from).expect("it is at an end");
         self.wires[wire].trouble[side] = trouble;
+    }
+
+    /// So many thousandths of the datagrams that a node sends over a wire are lost from now on, at
+    /// random.
+    pub fn lose(&mut self, wire: usize, from: usize, loss: u16) {
+        let side = self.wires[wire].nodes.iter().position(|node| *node == from).expect("it is at an end");
+        self.wires[wire].loss[side] = loss;
     }
 
     /// The moment of a node's clock, in the fabric's time.

@@ -69,6 +69,8 @@ pub struct Setup {
     pub release_mark: usize,
     /// The paths that its events with a deadline take.
     pub paths: TopicPaths,
+    /// The minor version of the protocol that its hello tells, instead of its own one.
+    pub minor: Option<u8>,
     /// By how much its clock is faster than the fabric's time, parts per million.
     pub clock_ppm: i64,
     /// A change of the network layer when it is made, such as a fault.
@@ -91,6 +93,7 @@ impl Setup {
             pace: Pace::DEFAULT,
             release_mark: usize::MAX,
             paths: TopicPaths::One,
+            minor: None,
             clock_ppm: 0,
             change: |_| {},
         }

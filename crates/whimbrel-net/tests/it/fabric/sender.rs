@@ -79,6 +79,8 @@ pub struct Sender {
     passed: [Tick; OWN],
     /// The paths of events with a deadline.
     paths: TopicPaths,
+    /// Until then repeats of the events of best effort are on their path.
+    repeated_until: Time,
     /// The tick behind which events are kept.
     kept_from: Tick,
     kept: BTreeMap<EventId, Kept>,
@@ -89,7 +91,8 @@ impl Sender {
     /// Streams that begin behind a tick.
     pub fn new(birth: Tick, paths: TopicPaths) -> Sender {
         let (kept, destinations) = (BTreeMap::new(), BTreeMap::new());
-        Sender { passed: [birth; OWN], paths, kept_from: birth, kept, destinations }
+        let repeated_until = Time::ZERO;
+        Sender { passed: [birth; OWN], paths, repeated_until, kept_from: birth, kept, destinations }
     }
 
     /// Publishes an event in an own stream.
@@ -111,7 +114,12 @@ impl Sender {
             destination.gets_best_effort |= reliability == Reliability::BestEffort;
             dests.push((*host, Dest { tag: tag_of(*host, destination.version), previous }));
         }
-        net.send_own(now, &Sending { deadline_ms, paths: self.paths, ..sending(id, 0, &event) }, &dests, out);
+        let by_datagram = reliability == Reliability::BestEffort && deadline_ms.is_some();
+        let sending = Sending { deadline_ms, by_datagram, paths: self.paths, ..sending(id, 0, &event) };
+        let take = net.send_own(now, &sending, &dests, out);
+        if by_datagram {
+            self.repeated_until = self.repeated_until.max(now + take);
+        }
         if reliability == Reliability::Reliable {
             self.kept.insert(id, Kept { accepted: now, topic: topic.into(), event });
         }
@@ -161,7 +169,9 @@ impl Sender {
             return;
         }
         let mut parts = Vec::new();
-        for stream in 0..STREAMS.len() {
+        // Silence would close the hole of an event whose repeat is still to come.
+        let is_told = |stream: &usize| STREAMS[*stream] != KIND_PUBENDS_MAX || self.repeated_until <= now;
+        for stream in (0..STREAMS.len()).filter(is_told) {
             let (after, upto) = (destination.last[stream], self.passed[stream]);
             // An event with a deadline tells what was silent before it.
             if stream < 2 {

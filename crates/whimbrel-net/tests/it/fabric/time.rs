@@ -16,6 +16,15 @@ const TURNS_MAX: usize = 1 << 24;
 /// Most parts into which the bytes that arrive at one moment are cut.
 const PARTS_MAX: usize = 1 << 16;
 
+/// A hello tells another minor version than that of this program.
+fn say_minor(bytes: &mut [u8], channel: Channel, minor: u8) {
+    // Behind its length: its type, and the major version.
+    const HELLO: u8 = 1;
+    if let (Channel::Control, [_, HELLO, _, said, ..]) = (channel, bytes) {
+        *said = minor;
+    }
+}
+
 impl Fabric {
     /// Carries what a node has sent, and ends the links that it has hung up.
     pub(super) fn carry(&mut self, number: usize) {
@@ -26,7 +35,10 @@ impl Fabric {
         for (id, hop) in hops {
             self.ledger.record(HopNote { at: self.now, node: number, id, hop });
         }
-        for (link, channel, bytes) in sent {
+        for (link, channel, mut bytes) in sent {
+            if let Some(minor) = self.slots[number].setup.minor {
+                say_minor(&mut bytes, channel, minor);
+            }
             for part in [self.now.as_nanos(), number as u64, u64::from(link.0), channel as u64] {
                 self.digest = fnv1a(self.digest, &part.to_le_bytes());
             }
@@ -73,7 +85,9 @@ impl Fabric {
             *busy_until = leaves;
         }
         let Trouble { more, is_silent } = at.trouble[side];
-        let is_lost = at.state != WireState::Up || is_silent;
+        let may_be_lost = channel == Channel::Datagram && at.loss[side] > 0;
+        let is_drawn = may_be_lost && split_mix(&mut self.random) % 1_000 < u64::from(at.loss[side]);
+        let is_lost = at.state != WireState::Up || is_silent || is_drawn;
         let mut arrives = leaves.after(at.delay).after(more);
         if channel != Channel::Datagram {
             let last = &mut at.arrives[side][channel as usize];

@@ -34,6 +34,8 @@ pub struct Wire {
     pub delay: Duration,
     /// The trouble of what each end sends.
     pub trouble: [Trouble; 2],
+    /// Of what each end sends: datagrams that are lost, thousandths.
+    pub loss: [u16; 2],
     /// When the last bytes of each direction and channel arrive: streams stay in order.
     pub arrives: [[Time; Channel::ALL.len()]; 2],
     /// Its state.
