@@ -126,13 +126,12 @@ mod tests {
         routes
     }
 
-    /// The paths to brokers with their times, and what those to each of them share, by numbers of
-    /// brokers.
-    fn planned(
-        routes: &mut Routes,
-        to: &[u32],
-        within_us: Option<u64>,
-    ) -> Vec<(Vec<(Vec<u32>, u64)>, Vec<u32>, usize)> {
+    /// The paths to a broker with their times, the brokers that they share, and how many links; by
+    /// numbers of brokers.
+    type Numbered = (Vec<(Vec<u32>, u64)>, Vec<u32>, usize);
+
+    /// The paths to brokers.
+    fn planned(routes: &mut Routes, to: &[u32], within_us: Option<u64>) -> Vec<Numbered> {
         let set: Vec<HostId> = to.iter().map(|to| routes.graph.hosts[*to as usize]).collect();
         let found = routes.planned(&set, TopicPaths::Two, within_us, &MapOutages::default());
         assert!(found.iter().map(|paths| paths.host).eq(set), "in the order of the set");
