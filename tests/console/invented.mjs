@@ -88,7 +88,7 @@ export function topology(name, set) {
   const brokers = NAMES.map((other, at) => ({
     name: other, host: HOSTS[other], incarnation: 7, own: other === name, reachable: !gone(other),
     path: gone(other) ? [] : paths[name]?.[other] ?? [name, other], cost_us: gone(other) ? null : [0, 1_640, 21_400][at],
-    age_ms: other === name ? 0 : 4_000 + 7_000 * at, links: mine(other),
+    age_ms: other === name ? 0 : 4_000 + 7_000 * at, links: mine(other), domains: at === 2 ? ["eu", "port"] : [],
   }));
   const own = mine(name).map(({ name: peer, delay_us, loss_permille }) => {
     const rate = 30_000 * WEIGHTS[name] * WEIGHTS[peer];

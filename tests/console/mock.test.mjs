@@ -477,6 +477,7 @@ function chartTests(at) {
     await page.locator(".node", { hasText: "tower" }).focus();
     await page.keyboard.press("Enter");
     await page.locator(".overlay .facts").getByText("north › harbour › tower").waitFor();
+    await page.locator(".overlay .facts").getByText("eu, port").waitFor();
     // What events with a deadline find of a link: in the picture and in the table.
     await page.locator(".graph .edge.slow").waitFor({ state: "attached" });
     await page.locator(".overlay .pill").getByText("slow").waitFor();

@@ -203,7 +203,7 @@ export function create(app) {
     text(words, last.alone ?? `${count(there)} of ${many(rows.length, "broker")} reachable from ${rows.find((row) => row.own)?.name ?? "here"}, ${many(last.pairs.length, "link")}.`);
     const one = rows.find((row) => row.name === picked);
     if (one) {
-      putNew(about, facts([["picked", one.name], ["best way", one.path.join(" › ") || NONE], ["cost", delay(one.cost_us)], ["host", el("code", {}, one.host)], ["life", one.incarnation ?? NONE], ["links", one.links.map((link) => link.name).join(", ") || NONE]], "facts wide"));
+      putNew(about, facts([["picked", one.name], ["best way", one.path.join(" › ") || NONE], ["cost", delay(one.cost_us)], ["host", el("code", {}, one.host)], ["life", one.incarnation ?? NONE], ["links", one.links.map((link) => link.name).join(", ") || NONE], ["domains", (one.domains ?? []).join(", ") || NONE]], "facts wide"));
     } else putNew(about, el("p", { class: "quiet" }, "Pick a broker to see the best way to it."));
   }
 
