@@ -4,7 +4,7 @@
 //! sent or kept; so each place that hands content on needs nothing but the content and the domains
 //! that brokers tell in their link states. [`DomainView::may_carry`] is that question, and
 //! [`DomainPlace`] has all places that ask it. What may go over allowed brokers only takes paths in
-//! the part of the topology that these are ([`LabelRoutes`]).
+//! the part of the topology that these are (`LabelRoutes`).
 
 use whimbrel_event::{DomainLabel, Domains, HostId};
 use whimbrel_wire::compact;

@@ -73,6 +73,11 @@ impl Net {
 
     /// Handles a message: for this broker, or for another one.
     pub(crate) fn on_message<'w>(&mut self, io: &mut Io<'_>, message: MessageFrame<'w>) -> Option<NetEvent<'w>> {
+        // By the domains of this broker before it was restarted a neighbour may still send one here.
+        if !self.domains().may_carry_here(message.label) {
+            self.domains().record_refusal(DomainPlace::Message);
+            return None;
+        }
         if message.to != self.identity.host {
             if message.hops >= HOPS_MAX {
                 return None;

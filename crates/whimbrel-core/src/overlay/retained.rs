@@ -3,7 +3,7 @@
 use core::ops::ControlFlow;
 use core::time::Duration;
 
-use whimbrel_event::{DomainLabel, EventId, Time};
+use whimbrel_event::{DomainLabel, Domains, EventId, Time};
 use whimbrel_net::registry::{Replicated, Version};
 use whimbrel_net::{Io, PeerLink};
 use whimbrel_selector::TopicName;
@@ -73,6 +73,8 @@ impl Overlay {
         bounds: Bounds,
     ) -> TakenRetained {
         let delay = self.net.link_delay(link);
+        let host = self.net.host();
+        let domains = self.net.domains().of(host);
         let mut taken = TakenRetained::default();
         for entry in &registry.entries {
             if TopicName::new(entry.key).is_err() || is_local(entry.key) {
@@ -88,7 +90,7 @@ impl Overlay {
                 continue;
             }
             let age = Duration::from_millis(entry.age_ms) + delay;
-            let outcome = retained.import(now, age, entry, bounds);
+            let outcome = retained.import(now, age, entry, bounds, &domains);
             self.stats.retained_refused += u64::from(outcome.is_refused);
             self.stats.retained_learned += u64::from(!outcome.is_refused);
             taken.swept.extend(outcome.swept);
@@ -112,8 +114,16 @@ pub(super) struct TakenRetained {
 
 impl Retained {
     /// Takes a retained message of another broker that is newer than the one here, and refuses one
-    /// that is not valid.
-    fn import(&mut self, now: Time, age: Duration, entry: &RegistryEntry<'_>, bounds: Bounds) -> RetainOutcome {
+    /// that is not valid. One that a broker in these domains may not carry is withheld: a neighbour
+    /// may know them as they were before a restart.
+    fn import(
+        &mut self,
+        now: Time,
+        age: Duration,
+        entry: &RegistryEntry<'_>,
+        bounds: Bounds,
+        domains: &Domains,
+    ) -> RetainOutcome {
         let (tick, pubend) = entry.version;
         let senseless = RetainOutcome { is_refused: true, ..RetainOutcome::default() };
         let Some(value) = entry.value else {
@@ -129,6 +139,10 @@ impl Retained {
         };
         if event.event.topic != entry.key {
             return senseless;
+        }
+        if !event.event.headers.domains.admits(domains) {
+            let is_news = self.withhold(entry.key, entry.version);
+            return RetainOutcome { is_news, ..RetainOutcome::default() };
         }
         event.arrive(now, age);
         event.event.headers.retain = true;

@@ -240,8 +240,9 @@ impl Broker {
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<AcceptOutcome, Refusal> {
         let route = self.router.route(incoming.event.topic).map_err(Refusal::BadTopic)?;
         let domains = self.router.domains(route);
-        // The will of a session from another broker may have a label already.
-        let label = domains.as_ref().map_or(incoming.event.headers.domains, Domains::label);
+        // The will of a session from another broker may have a label already, which stays.
+        let own = incoming.event.headers.domains;
+        let label = if own.is_any() { domains.as_ref().map_or(own, Domains::label) } else { own };
         if label.is_any() {
             return self.accept_at(now, route, incoming, out);
         }

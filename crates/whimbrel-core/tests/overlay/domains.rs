@@ -132,8 +132,7 @@ fn last_state(net: &mut Net, node: usize) -> Vec<u8> {
     });
     net.advance(SECOND * 40);
     net.drops = Box::new(|_, _, _| false);
-    let last = last.borrow().clone();
-    last
+    last.take()
 }
 
 /// A client with a will of the domain connects to the first broker.
@@ -477,7 +476,9 @@ fn a_broker_alone_is_in_its_domains_too() {
 #[test]
 fn what_leaves_its_domain_is_noticed() {
     use whimbrel_core::{Mutant, NetMutant};
-    let worlds: [(fn(fn(&mut Broker)) -> Net, fn(&mut Broker)); 4] = [
+    type Change = fn(&mut Broker);
+    type Play = fn(Change) -> Net;
+    let worlds: [(Play, Change); 4] = [
         (after_a_detour, |core| core.build_in(Mutant::Net(NetMutant::DetourLeavesDomain))),
         (after_retaining, |core| core.build_in(Mutant::Net(NetMutant::RetainLeavesDomain))),
         (after_copying_a_session, |core| core.build_in(Mutant::SessionCopyLeavesDomain)),

@@ -151,7 +151,9 @@ impl Carrier<'_> {
         peer.counters.events_out += 1;
         peer.counters.urgent_out += u64::from(class == FrameClass::Urgent);
         if is_datagram {
-            self.write_datagram(link, sending, tree, default, out);
+            if self.may_write(to, sending) {
+                self.write_datagram(link, sending, tree, default, out);
+            }
             return true;
         }
         if !peer.queue.passes(channel, peer.unsent[channel as usize]) {

@@ -198,6 +198,18 @@ pub fn planned_paths(net: &mut Net, hosts: &[HostId], event: PlannedEvent<'_>) -
     routes.planned(hosts, paths, copied_within_us, outages)
 }
 
+/// The broker at the end of a path of ports that begins here; none if a part of the path is
+/// unknown.
+fn host_behind(net: &Net, ports: &[u16]) -> Option<HostId> {
+    let (first, rest) = ports.split_first()?;
+    let mut host = net.peers.neighbour(*first)?;
+    for port in rest {
+        let neighbours = &net.topology.get(host)?.neighbours;
+        host = neighbours.iter().find(|neighbour| neighbour.port == *port)?.host;
+    }
+    Some(host)
+}
+
 impl Net {
     /// Sends an event of an own stream to the brokers that want it. `dests` is in the order of
     /// hosts. Returns how long it takes until its last copy or repeat, and those of earlier events
@@ -318,7 +330,7 @@ impl Net {
         }
         let mut below = Vec::new();
         part.destinations(|ports, dest| {
-            if let Some(host) = self.host_behind(ports) {
+            if let Some(host) = host_behind(self, ports) {
                 below.push((host, dest));
             }
         });
@@ -331,22 +343,10 @@ impl Net {
         let mut below = Vec::new();
         tree.destinations(|ports, dest| {
             let ports: Vec<u16> = [port].into_iter().chain(ports.iter().copied()).collect();
-            below.extend(self.host_behind(&ports).map(|host| (host, dest)));
+            below.extend(host_behind(self, &ports).map(|host| (host, dest)));
         });
         self.stats.detours += 1;
         self.repair(now, &Sending::of_waiting(now, event), port, below, out);
-    }
-
-    /// The broker at the end of a path of ports that begins here; none if a part of the path is
-    /// unknown.
-    pub(crate) fn host_behind(&self, ports: &[u16]) -> Option<HostId> {
-        let (first, rest) = ports.split_first()?;
-        let mut host = self.peers.neighbour(*first)?;
-        for port in rest {
-            let neighbours = &self.topology.get(host)?.neighbours;
-            host = neighbours.iter().find(|neighbour| neighbour.port == *port)?.host;
-        }
-        Some(host)
     }
 
     /// Sends an event around a link that is down. Gives it up if this broker has repaired its path

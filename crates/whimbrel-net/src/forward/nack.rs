@@ -150,7 +150,7 @@ impl Net {
         };
         let mut told: Option<Dest> = None;
         frame.routes().ok()?.destinations(|ports, dest| {
-            if told.is_none() && self.host_behind(ports) == Some(to) {
+            if told.is_none() && super::host_behind(self, ports) == Some(to) {
                 told = Some(dest);
             }
         });

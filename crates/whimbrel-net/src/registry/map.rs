@@ -66,9 +66,14 @@ pub fn entry_hash(key: &str, (tick, pubend): Version) -> u64 {
     whimbrel_event::split_mix(&mut state)
 }
 
-/// As [`entry_hash`], of a key whose value is withheld.
+/// What makes the hash of a withheld value another one.
+const WITHHELD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// As [`entry_hash`], of a key whose value is withheld. It is mixed again: in the sum of a range,
+/// two such differences would cancel each other otherwise.
 pub fn withheld_hash(key: &str, version: Version) -> u64 {
-    !entry_hash(key, version)
+    let mut state = entry_hash(key, version) ^ WITHHELD;
+    whimbrel_event::split_mix(&mut state)
 }
 
 /// A walk through a map, for the keys of some ranges.
@@ -132,5 +137,21 @@ impl MapBacklog {
             next.clone_into(&mut open.from);
             self.survey = Some(open);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_event::{PubendId, Tick};
+
+    use super::*;
+
+    #[test]
+    fn two_withheld_values_do_not_cancel_each_other_in_the_hash_of_a_range() {
+        let sum = |hash: fn(&str, Version) -> u64| {
+            let of = |key: &str| hash(key, (Tick(5), PubendId(7)));
+            of("port/1") ^ of("port/2")
+        };
+        assert_ne!(sum(entry_hash), sum(withheld_hash));
     }
 }
