@@ -73,7 +73,7 @@ impl Net {
 
     /// Handles a message: for this broker, or for another one.
     pub(crate) fn on_message<'w>(&mut self, io: &mut Io<'_>, message: MessageFrame<'w>) -> Option<NetEvent<'w>> {
-        // By the domains of this broker before it was restarted a neighbour may still send one here.
+        // A neighbour may still know the domains of this broker before it was restarted.
         if !self.domains().may_carry_here(message.label) {
             self.domains().record_refusal(DomainPlace::Message);
             return None;

@@ -157,10 +157,12 @@ impl Overlay {
             };
             let parts = due.iter().map(part).collect();
             // Silence takes one path, and events of this class are not to wait for what it lost:
-            // each tells what was silent since the one before it.
-            let is_restated = |own: &usize| host.pubend(*own as u8).class() == StreamClass::Deadline;
-            for own in due.into_iter().filter(|own| !is_restated(own)) {
-                destination.last[own] = passed[own].max(destination.last[own]);
+            // each tells what was silent since the one before it. What passed before this version
+            // of the interest is told once: it was matched against another one.
+            let is_restated = |own: usize| host.pubend(own as u8).class() == StreamClass::Deadline;
+            for own in due {
+                let upto = if is_restated(own) { destination.since[own] } else { passed[own] };
+                destination.last[own] = upto.max(destination.last[own]);
             }
             let target = destination.silence_target();
             self.net.send_silence(now, target, parts, out);

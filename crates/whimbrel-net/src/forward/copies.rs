@@ -1,4 +1,4 @@
-//! CopiesSeen: an event whose topic asks for it takes two paths to each destination.
+//! Copies: an event whose topic asks for it takes two paths to each destination.
 //!
 //! Both copies are the same frame, with another part of the tree: receivers know events by their
 //! ticks. A broker through which both pass passes each part of the tree on once; so behind a link

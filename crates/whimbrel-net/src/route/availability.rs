@@ -8,7 +8,7 @@ use whimbrel_wire::LOSS_MAX;
 
 use super::graph::Graph;
 
-/// MapOutages count for at least this time, and for at most twice as long.
+/// Outages count for at least this time, and for at most twice as long.
 pub const OUTAGES_KEPT: Duration = Duration::from_secs(3_600);
 
 /// Most links and brokers whose outages are remembered; of further ones none is known.
@@ -60,6 +60,8 @@ pub struct MapOutages {
     /// When the present period began, and when the last look was.
     period: Time,
     seen: Time,
+    /// The number of looks.
+    looks: u64,
 }
 
 /// All links of a graph in order.
@@ -79,6 +81,7 @@ impl MapOutages {
             (self.began, self.period, self.seen) = (Some(now), now, now);
         }
         self.settle(now);
+        self.looks += 1;
         let before: BTreeMap<MapPart, Time> =
             self.by_part.iter().filter_map(|(part, known)| Some((*part, known.lost?))).collect();
         self.by_part.values_mut().for_each(|part| (part.loss, part.lost) = (0, None));
@@ -151,6 +154,11 @@ impl MapOutages {
         let seen_ns = self.seen.since(last).as_nanos() as u64;
         let (believed_ns, time_ns) = (BELIEVED_OUT.as_nanos() as u64, BELIEVED_TIME.as_nanos() as u64);
         (out_ns + believed_ns) as f64 / (seen_ns + time_ns) as f64
+    }
+
+    /// The number of looks so far, and when the last one was.
+    pub(super) fn last_look(&self) -> (u64, Time) {
+        (self.looks, self.seen)
     }
 
     /// How many links of a broker are gone, since at most `lately`.

@@ -1,17 +1,18 @@
 //! Trees in which each destination stands twice, kept as long as their links stay what they were.
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use whimbrel_event::HostId;
+use whimbrel_event::{HostId, Time};
 
 use super::availability::MapOutages;
 use super::available::{Availability, AvailableSearch};
 use super::cached::CachedPlan;
 use super::disjoint::{DisjointPairs, PathPair};
 use super::graph::Graph;
-use super::joint::JointPaths;
+use super::joint::{JointPaths, SHARING_WORK_MAX};
 use super::pair::PairSearch;
 use super::paths::{Paths, Wanted};
 use super::targeted::TroubleView;
@@ -23,6 +24,9 @@ const CHANGED_US: u64 = 2_000;
 
 /// Most pairs under a deadline that are kept of one graph; beyond that all are sought anew.
 const PAIRS_MAX: usize = 4_096;
+
+/// Paths for an availability are sought anew after this time, when the topology changes.
+const AVAILABILITY_EVERY: Duration = Duration::from_secs(60);
 
 /// A longer deadline, microseconds, is planned with as this one: some 13 days.
 const DEADLINE_PLANNED_MAX_US: u64 = (1 << 40) - 1;
@@ -81,8 +85,11 @@ pub struct CopyTrees {
     links: Vec<(HostId, HostId, u64)>,
     /// Of the brokers at the ends those that had trouble; looked at for [`TopicPaths::Targeted`].
     troubled: Option<Box<[HostId]>>,
-    /// The version of the topology in which they were last looked at, and of its structure.
-    checked: Option<u64>,
+    /// When they were made, if they depend on availability.
+    made: Option<Time>,
+    /// The version of the topology in which they were last looked at, with the number of looks at
+    /// outages; and that of its structure.
+    checked: Option<(u64, u64)>,
     structure: Option<u64>,
 }
 
@@ -121,8 +128,13 @@ impl CopyTrees {
     /// the destinations.
     pub(super) fn are_good(&mut self, ground: PlanGround<'_>, set: &[HostId], threshold_percent: u8) -> bool {
         let PlanGround { own, graph, version, structure, .. } = ground;
-        if self.checked == version {
+        let (looks, seen) = ground.outages.last_look();
+        let look = version.map(|version| (version, looks));
+        if self.checked == look {
             return true;
+        }
+        if self.made.is_some_and(|made| seen.since(made) >= AVAILABILITY_EVERY) {
+            return false;
         }
         let has_other_trouble = || {
             let troubled = self.troubled.as_ref();
@@ -138,7 +150,7 @@ impl CopyTrees {
             edge.is_some_and(|edge| is_near(edge.cost, *cost) && is_near(*cost, edge.cost))
         };
         let are_good = self.links.iter().all(is_good);
-        self.checked = version.filter(|_| are_good);
+        self.checked = look.filter(|_| are_good);
         are_good
     }
 }
@@ -180,17 +192,17 @@ impl OwnPairs {
             };
             Some(pair.clone())
         };
+        let (_, links) = graph.size();
+        let is_small = links * destinations.len() <= SHARING_WORK_MAX;
         let mut found = match kind {
-            TopicPaths::Available(target) => {
+            TopicPaths::Available(target) if is_small => {
                 let available = AvailableSearch { search, outages, target };
                 destinations.iter().map(|to| available.best(*to)).collect()
             }
-            TopicPaths::One | TopicPaths::Two | TopicPaths::Targeted => {
-                JointPaths::find(search, &destinations, &mut best)
-            }
+            _ => JointPaths::find(search, &destinations, &mut best),
         };
         let is_targeted = kind == TopicPaths::Targeted;
-        if is_targeted {
+        if is_targeted && is_small {
             for (to, paths) in destinations.iter().zip(&mut found) {
                 let added = ground.view().added(search, *to).into_iter().filter(|path| !paths.contains(path));
                 let added: Vec<Vec<u32>> = added.collect();
@@ -208,17 +220,20 @@ impl OwnPairs {
         let slowest = |paths: &Vec<Vec<u32>>| paths.iter().filter_map(takes_us).max().unwrap_or(0);
         let slowest_us = paths.iter().map(|paths| u32::try_from(slowest(paths)).unwrap_or(u32::MAX)).collect();
         let all = paths.iter().flatten().flat_map(|path| path.windows(2).map(|link| (link[0], link[1])));
-        let mut links: Vec<(HostId, HostId, u64)> = all
+        let mut planned: Vec<(HostId, HostId, u64)> = all
             .map(|(from, to)| {
                 let cost = graph.edge(from, to).expect("a path is over links").cost;
                 (graph.hosts[from as usize], graph.hosts[to as usize], cost)
             })
             .collect();
-        links.sort_unstable();
-        links.dedup();
+        planned.sort_unstable();
+        planned.dedup();
         let troubled = is_targeted.then(|| ground.view().troubled(own, set).into());
         let trees = trees::join(graph, *source, &paths);
-        CopyTrees { trees, slowest_us, links, troubled, checked: version, structure }
+        let (looks, seen) = outages.last_look();
+        let made = matches!(kind, TopicPaths::Available(_)).then_some(seen);
+        let checked = version.map(|version| (version, looks));
+        CopyTrees { trees, slowest_us, links: planned, troubled, made, checked, structure }
     }
 }
 

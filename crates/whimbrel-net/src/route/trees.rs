@@ -241,12 +241,15 @@ pub(super) fn join(graph: &Graph, source: u32, paths: &[Vec<Vec<u32>>]) -> Trees
                 open.extend([other.to_vec(), one.to_vec()]);
             }
             None => {
-                // Behind many bridges there are too many paths to this one.
-                let mut single = JoinedPaths::default();
-                for (number, paths) in &part {
-                    paths.iter().find(fits).into_iter().for_each(|path| single.add(path, *number));
-                }
-                result.trees.extend(single.tree(graph, source));
+                // There are too many paths to this one: two, or else one.
+                let few = |most: usize| {
+                    let mut few = JoinedPaths::default();
+                    for (number, paths) in &part {
+                        paths.iter().filter(fits).take(most).for_each(|path| few.add(path, *number));
+                    }
+                    few.tree(graph, source)
+                };
+                result.trees.extend(few(2).or_else(|| few(1)));
             }
         }
     }

@@ -173,10 +173,9 @@ impl Sender {
         let is_told = |stream: &usize| STREAMS[*stream] != KIND_PUBENDS_MAX || self.repeated_until <= now;
         for stream in (0..STREAMS.len()).filter(is_told) {
             let (after, upto) = (destination.last[stream], self.passed[stream]);
-            // An event with a deadline tells what was silent before it.
-            if stream < 2 {
-                destination.last[stream] = upto;
-            }
+            // An event with a deadline tells what was silent before it, in this version.
+            let told = if stream < 2 { upto } else { destination.since[stream] };
+            destination.last[stream] = told.max(after);
             parts.push(part(destination, stream, (after, upto), false));
         }
         net.send_silence(now, target(host, destination), parts, out);
