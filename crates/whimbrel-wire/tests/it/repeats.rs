@@ -58,7 +58,7 @@ proptest! {
         length in 1..80_u8,
         front in vec(any::<u8>(), 0..100),
     ) {
-        let bytes = [&[26, 0, 0, length][..], &body].concat();
+        let bytes = [&[27, 0, 0, length][..], &body].concat();
         if let Ok(Frame::Repeat(repeat)) = Frame::decode(&bytes) {
             let mut restored = Vec::new();
             if repeat.restore(&front, &mut restored).is_ok() {
@@ -70,7 +70,7 @@ proptest! {
 
 #[test]
 fn what_is_no_difference_is_refused() {
-    let of = |bytes: &[u8]| Frame::decode(&[&[26, 0, 0][..], bytes].concat()).is_ok();
+    let of = |bytes: &[u8]| Frame::decode(&[&[27, 0, 0][..], bytes].concat()).is_ok();
     assert!(of(&[3, 0, 3, 1, 2, 3]) && of(&[3, 6, 0]) && of(&[3, 4, 1, 9]));
     assert!(!of(&[0]) && !of(&[0x81, 4]), "a length of none, or too great a one");
     assert!(!of(&[3, 0, 2, 1, 2]) && !of(&[3, 0, 4, 1, 2, 3, 4]), "another length than it has");
