@@ -150,13 +150,7 @@ impl Carrier<'_> {
         }
         peer.counters.events_out += 1;
         peer.counters.urgent_out += u64::from(class == FrameClass::Urgent);
-        if is_datagram {
-            if self.may_write(to, sending) {
-                self.write_datagram(link, sending, tree, default, out);
-            }
-            return true;
-        }
-        if !peer.queue.passes(channel, peer.unsent[channel as usize]) {
+        if !is_datagram && !peer.queue.passes(channel, peer.unsent[channel as usize]) {
             let event = Box::new(sending.waiting(self.now, tree, default));
             let ways = ways_left(self.topology, peer, &event);
             peer.queue.push_event(class, event, ways);
@@ -166,7 +160,8 @@ impl Carrier<'_> {
         true
     }
 
-    /// Gives an event to the driver.
+    /// Gives an event to the driver; with a datagram the event of the one before goes behind it, if
+    /// that is to be repeated.
     #[inline]
     fn write_event(
         &mut self,
@@ -181,20 +176,25 @@ impl Carrier<'_> {
         }
         let mut frame = core::mem::take(&mut self.traffic.frame);
         frame.clear();
-        self.put_header(link, sending, tree, default, &mut frame);
+        let stamp = self.put_header(link, sending, tree, default, &mut frame);
         self.stats.header_bytes += frame.len() as u64;
         self.stats.event_bytes += sending.event.len() as u64;
         frame.extend_from_slice(sending.event);
+        let stamp = stamp.filter(|_| channel == Channel::Datagram);
+        let repeated = stamp.and_then(|stamp| self.append_repeat(link, sending, tree, stamp, &mut frame));
         self.write(link, channel, &frame, out);
         self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
         tell_hop(sending, Hop::Sent { to, is_answer: sending.answer }, out);
+        if let Some(id) = repeated {
+            self.traffic.traces.record(self.now, id, TraceStep::Repeated(to));
+        }
         self.traffic.frame = frame;
     }
 
     /// Encodes the header of an event's frame. One with a deadline is stamped if the neighbour
     /// knows stamps. Returns its stamp.
     #[inline]
-    pub(super) fn put_header(
+    fn put_header(
         &mut self,
         link: PeerLink,
         sending: &Sending<'_>,

@@ -6,51 +6,22 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{EventId, Tick, Time};
+use whimbrel_event::{EventId, Time};
 use whimbrel_wire::{Cutter, Frame, FrameAt, Invalid, LinkStamp, Repeat};
 
+use super::Sending;
 use super::carrier::Carrier;
-use super::{Sending, tell_hop};
-use crate::io::{Hop, LinkOutput};
+use crate::PeerLink;
 use crate::link::watch::{Former, REPEATED_MAX};
-use crate::traces::TraceStep;
-use crate::{Channel, PeerLink};
 
 /// Most bytes of a datagram with two events: a packet of 1,200 bytes, the least that QUIC has,
 /// holds it with its header.
 const DATAGRAM_BYTES_MAX: usize = 1_100;
 
 impl Carrier<'_> {
-    /// Gives the driver an event as a datagram, with the one of the datagram before behind it if
-    /// that is to be repeated.
-    pub(super) fn write_datagram(
-        &mut self,
-        link: PeerLink,
-        sending: &Sending<'_>,
-        tree: &[u8],
-        default: Tick,
-        out: &mut dyn LinkOutput,
-    ) {
-        let Some(to) = self.peers.get(link).and_then(|peer| peer.host()) else { return };
-        let mut frame = core::mem::take(&mut self.traffic.frame);
-        frame.clear();
-        let stamp = self.put_header(link, sending, tree, default, &mut frame);
-        self.stats.header_bytes += frame.len() as u64;
-        self.stats.event_bytes += sending.event.len() as u64;
-        frame.extend_from_slice(sending.event);
-        let repeated = stamp.and_then(|stamp| self.append_repeat(link, sending, tree, stamp, &mut frame));
-        self.write(link, Channel::Datagram, &frame, out);
-        self.traffic.frame = frame;
-        self.traffic.traces.record(self.now, sending.id, TraceStep::Sent(to));
-        tell_hop(sending, Hop::Sent { to, is_answer: sending.answer }, out);
-        if let Some(id) = repeated {
-            self.traffic.traces.record(self.now, id, TraceStep::Repeated(to));
-        }
-    }
-
     /// Appends the event of the link's last datagram to the frame of an event, if it is to be
     /// repeated and fits; the frame's event takes its place. Returns the event that is repeated.
-    fn append_repeat(
+    pub(super) fn append_repeat(
         &mut self,
         link: PeerLink,
         sending: &Sending<'_>,

@@ -80,7 +80,7 @@ async fn two_paths_of_a_topic_are_told_with_their_times_and_what_they_share() {
         "destinations": [destination], "more": 0});
     assert_eq!(answer, expected);
 
-    // Another broker is asked, too: nobody else wants what is published there.
+    // Another broker is asked, too: no other one wants what is published there.
     let system = told(&north, "/api/v1/system/paths?topic=alarm%2F1&broker=ferry").await;
     assert_eq!(
         (&system["brokers"][0]["name"], &system["brokers"][0]["answer"]["from"]),

@@ -260,7 +260,7 @@ fn link_states_have_their_bounds() {
 
 #[test]
 fn a_broker_names_its_domains_behind_its_surcharges() {
-    let domains = Domains::of(["us", "eu"]).unwrap();
+    let domains = Domains::of(["us", "eu"]).expect("two names");
     let state = LinkStateFrame { domains, protocol: Protocol { minor: 3, features: 1 }, ..link_state() };
     let untold = accepted(&Frame::LinkState(link_state()));
     let bytes = accepted(&Frame::LinkState(state.clone()));
@@ -278,7 +278,7 @@ fn a_broker_names_its_domains_behind_its_surcharges() {
 
 #[test]
 fn a_labelled_message_names_who_may_carry_it() {
-    let (to, label) = (host(), DomainLabel::read("eu,us;us", 2).unwrap());
+    let (to, label) = (host(), DomainLabel::read("eu,us;us", 2).expect("two lists"));
     let message = MessageFrame { to, hops: 0, is_bulk: true, from: to, incarnation: 1, kind: 9, label, body: b"x" };
     let bytes = accepted(&message.framed());
     assert!(matches!(Frame::decode(&bytes), Ok(Frame::LabelledMessage(LabelledMessage(read))) if read == message));

@@ -9,7 +9,7 @@ use whimbrel_wire::{
     TreeWriter,
 };
 
-/// A change of a frame: so many bytes at a place become others.
+/// A change of a frame: a number of bytes at a place become others.
 type Change = (Index, usize, Vec<u8>);
 
 /// A frame and the one in front of it, which is the same but for some changes.
