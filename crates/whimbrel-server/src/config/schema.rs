@@ -163,7 +163,7 @@ keys! {
         "How the packets of all links are marked for the network (DSCP): a name such as `ef` or `af41`, a number from 0 to 63, or `off`";
     "overlay" "compression" None, "WHEN", Kind::Choice(&["auto", "off"]), "auto",
         "Whether events are compressed on the way to a neighbour: where they wait for a slow link and become smaller (`auto`), or never (`off`)";
-    "overlay" "domains" flag("domains", "WHIMBREL_DOMAINS"), "NAMES", Kind::Domains, "",
+    "overlay" "domains" flag("overlay-domains", "WHIMBREL_OVERLAY_DOMAINS"), "NAMES", Kind::Domains, "",
         "The domains that the broker is in: it carries events of topics whose `domains` have one of them, and others send it no event of other topics with domains";
 
     "place" "lat" flag("place-lat", "WHIMBREL_PLACE_LAT"), "DEGREES", Kind::Degrees(LATITUDE_MAX), "",

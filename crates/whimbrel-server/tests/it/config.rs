@@ -248,9 +248,6 @@ fn discovery_takes_dev_and_is_on_by_default_where_others_could_be_found() {
 fn what_comes_later_is_refused_clearly() {
     let file = File::new("dev = true\nlisten_quic = \"off\"\n");
     file.load(&[]).expect("asking for nothing is no mistake");
-    let refusal = File::new("dev = true\n[[topic]]\nfilter = \"a\"\navailability = 0.99\n").refusal(&[]);
-    assert_says(&refusal, "is not available in this version");
-    assert_says(&refusal, "[whimbrel.toml:4:");
     let refusal = file.refusal(&[flag("listen_quic", "127.0.0.1:0")]);
     assert_says(&refusal, "`listen_quic` is not available in this version");
 }

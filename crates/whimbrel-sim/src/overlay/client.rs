@@ -133,11 +133,23 @@ pub(super) struct Client {
     random: Random,
     /// When it next acts by itself.
     pub(super) wake: Option<Time>,
+    /// A publisher that publishes only when it is told to.
+    is_hushed: bool,
 }
 
 impl Client {
     pub(super) fn new(name: String, node: usize, role: Role, random: Random, wake: Time) -> Client {
-        Client { name, node, role, conn: None, heard: Vec::new(), next_id: 0, random, wake: Some(wake) }
+        Client {
+            name,
+            node,
+            role,
+            conn: None,
+            heard: Vec::new(),
+            next_id: 0,
+            random,
+            wake: Some(wake),
+            is_hushed: false,
+        }
     }
 
     /// Whether it has a session that one broker keeps.
@@ -152,6 +164,14 @@ impl Client {
             wish.qos = Qos::ExactlyOnce;
         }
         Role::Subscriber(Box::new(Life::new(class, wish, changes)))
+    }
+
+    /// A publisher publishes nothing more by itself, although it connects only later.
+    pub(super) fn hush(&mut self) {
+        if matches!(self.role, Role::Publisher(_)) {
+            self.is_hushed = true;
+            self.wake = None;
+        }
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -398,6 +418,7 @@ impl Client {
                     _ => self.subscribe(net, deeds),
                 }
                 self.wake = match &self.role {
+                    Role::Publisher(_) if self.is_hushed => None,
                     Role::Publisher(trade) => Some(net.now + self.random.exponential(trade.pause)),
                     Role::Subscriber(life) => life.changes.map(|pause| net.now + self.random.exponential(pause)),
                     Role::Witness | Role::Collector => None,

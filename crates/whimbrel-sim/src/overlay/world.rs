@@ -116,8 +116,8 @@ impl<'a> World<'a> {
 
     /// Publishers publish nothing more.
     pub(super) fn hush(&mut self) {
-        for client in self.clients.iter_mut().filter(|client| matches!(client.role, Role::Publisher(_))) {
-            client.wake = None;
+        for client in &mut self.clients {
+            client.hush();
         }
     }
 
