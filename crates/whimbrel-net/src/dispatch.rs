@@ -110,22 +110,33 @@ impl Net {
         peer.estimate.heard(now);
         if channel == Channel::Datagram {
             let is_up = peer.who.is_some();
-            let content = is_up.then(|| self.on_datagram(now, link, bytes, out));
-            return match content {
-                Some(Ok(DatagramContent::Event { length, repeated })) => match (&bytes[..length], repeated) {
-                    (chunk, None) => Source::Stream { link, channel, cutter: Cutter::new(), chunk },
-                    (event, Some(repeated)) => Source::Repeat { link, repeated, is_handled: false, event },
-                },
-                Some(Ok(DatagramContent::Handled)) | None => Source::Nothing,
-                Some(Err(_)) => {
-                    // Each datagram is complete in itself: an invalid one does not end the link.
-                    self.stats.frames_invalid += 1;
-                    Source::Nothing
-                }
-            };
+            return if is_up { self.begin_datagram(now, link, bytes, out) } else { Source::Nothing };
         }
         let cutter = core::mem::take(&mut peer.cutters[channel as usize]);
         Source::Stream { link, channel, cutter, chunk: bytes }
+    }
+
+    /// Begins to handle a datagram. Each is complete in itself: an invalid one does not end the link.
+    #[inline(never)]
+    fn begin_datagram<'a>(
+        &mut self,
+        now: Time,
+        link: PeerLink,
+        bytes: &'a [u8],
+        out: &mut dyn LinkOutput,
+    ) -> Source<'a> {
+        let channel = Channel::Datagram;
+        match self.on_datagram(now, link, bytes, out) {
+            Ok(DatagramContent::Event { length, repeated }) => match (&bytes[..length], repeated) {
+                (chunk, None) => Source::Stream { link, channel, cutter: Cutter::new(), chunk },
+                (event, Some(repeated)) => Source::Repeat { link, repeated, is_handled: false, event },
+            },
+            Ok(DatagramContent::Handled) => Source::Nothing,
+            Err(_) => {
+                self.stats.frames_invalid += 1;
+                Source::Nothing
+            }
+        }
     }
 
     /// Begins to meet the first deadline, if it has come. Several are met one after the other.
@@ -147,7 +158,7 @@ impl Net {
             return self.read(work, io);
         }
         if let Source::Repeat { .. } = work.source {
-            return self.read_both(work, io);
+            return self.read_repeat(work, io);
         }
         work.is_over = true;
         match work.source {
@@ -162,6 +173,7 @@ impl Net {
 
     /// Handles the frames of a chunk up to one that gives an event. Events that are only passed on
     /// give none.
+    #[inline]
     fn read<'w>(&mut self, work: &'w mut Work<'_>, io: &mut Io<'_>) -> NetStep<'w> {
         let Work { source, then, is_over } = work;
         let Source::Stream { link, channel, cutter, chunk } = source else { return NetStep::Done };
@@ -198,11 +210,12 @@ impl Net {
         }
     }
 
-    /// Handles the repeat of a datagram, and then its event.
-    fn read_both<'w>(&mut self, work: &'w mut Work<'_>, io: &mut Io<'_>) -> NetStep<'w> {
+    /// Handles the repeat of a datagram, and then leaves its event to be read.
+    #[cold]
+    fn read_repeat<'w>(&mut self, work: &'w mut Work<'_>, io: &mut Io<'_>) -> NetStep<'w> {
         if let Source::Repeat { link, is_handled: true, event: chunk, .. } = work.source {
             work.source = Source::Stream { link, channel: Channel::Datagram, cutter: Cutter::new(), chunk };
-            return self.read(work, io);
+            return NetStep::More;
         }
         let Source::Repeat { link, repeated, is_handled, .. } = &mut work.source else { return NetStep::Done };
         *is_handled = true;

@@ -3,7 +3,9 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, Domains, Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{
+    AcceptedEvent, DomainLabel, Domains, Event, EventRef, Headers, Publisher, Qos, Reliability, Time,
+};
 
 use crate::api::{Accepted, EventStep, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Broker;
@@ -71,7 +73,8 @@ fn check_size(overlay: &Overlay, event: &EventRef<'_>) -> Result<(), Refusal> {
 
 /// The client id of a publisher, with its own number for an event.
 fn numbered(publisher: Option<&Session>, number: Option<u64>) -> Option<(Box<str>, u64)> {
-    Some((publisher?.client_id.clone(), number?))
+    let (publisher, number) = (publisher?, number?);
+    Some((publisher.client_id.clone(), number))
 }
 
 impl Broker {
@@ -243,19 +246,25 @@ impl Broker {
         // The will of a session from another broker may have a label already, which stays.
         let own = incoming.event.headers.domains;
         let label = if own.is_any() { domains.as_ref().map_or(own, Domains::label) } else { own };
-        if label.is_any() {
-            return self.accept_at(now, route, incoming, out);
-        }
-        let net = &mut self.overlay.net;
-        if !net.domains().may_carry_here(label) {
-            net.domains().record_refusal(DomainPlace::Publish);
-            return Err(Refusal::OutsideDomains);
-        }
-        let headers = Headers { domains: label, ..incoming.event.headers };
-        let event = &EventRef { headers, ..*incoming.event };
+        let labelled = if label.is_any() { None } else { Some(self.labelled(incoming.event, label)?) };
+        let event = labelled.as_ref().unwrap_or(incoming.event);
         self.accept_at(now, route, &Incoming { event, ..*incoming }, out)
     }
 
+    /// An event with this label.
+    ///
+    /// # Errors
+    /// When this broker may not carry it.
+    #[cold]
+    fn labelled<'a>(&mut self, event: &EventRef<'a>, label: DomainLabel<'a>) -> Result<EventRef<'a>, Refusal> {
+        if !self.overlay.net.domains().may_carry_here(label) {
+            self.overlay.net.domains().record_refusal(DomainPlace::Publish);
+            return Err(Refusal::OutsideDomains);
+        }
+        Ok(EventRef { headers: Headers { domains: label, ..event.headers }, ..*event })
+    }
+
+    #[inline]
     fn accept_at(
         &mut self,
         now: Time,

@@ -66,6 +66,8 @@ impl Broker {
 
     /// Passes on an event of an own pubend that has its tick. Tells whether a subscription wanted
     /// it.
+    // Twice on the plain path, and 35 instructions of it are those of the call.
+    #[inline(always)]
     pub(crate) fn pass_own(
         &mut self,
         now: Time,

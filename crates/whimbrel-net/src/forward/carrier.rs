@@ -76,9 +76,13 @@ impl Carrier<'_> {
     }
 
     /// Counts destinations of an event to which there is no path.
+    #[inline]
     pub(super) fn record_unreachable(&mut self, sending: &Sending<'_>, count: u64) {
+        if count == 0 {
+            return;
+        }
         self.stats.unreachable += count;
-        if count > 0 && !sending.label().is_any() {
+        if !sending.label().is_any() {
             self.stats.domain_refusals[DomainPlace::Route as usize] += count;
         }
     }
@@ -87,8 +91,8 @@ impl Carrier<'_> {
     /// however long it has waited.
     #[inline]
     fn may_write(&mut self, to: HostId, sending: &Sending<'_>) -> bool {
-        let is_detour = !sending.repairers.as_slice().is_empty();
-        if may_carry(self.topology, sending.label(), to) || (is_detour && fault!(self, DetourLeavesDomain)) {
+        let is_leak = || fault!(self, DetourLeavesDomain) && !sending.repairers.as_slice().is_empty();
+        if may_carry(self.topology, sending.label(), to) || is_leak() {
             return true;
         }
         self.stats.domain_refusals[DomainPlace::Link as usize] += 1;

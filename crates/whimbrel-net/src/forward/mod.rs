@@ -274,13 +274,15 @@ impl Net {
                 let is_behind = deadline_us.is_some() && sending.id.pubend.host() == own;
                 let earlier_us = if is_behind { carrier.traffic.copies.earlier_us(sending.id) } else { 0 };
                 let found = routes.trees(&hosts);
-                let broken = if earlier_us > 0 {
+                let behind;
+                let sending = if earlier_us > 0 {
                     last_us = u32::try_from(earlier_us).ok();
-                    carrier.send_trees(&Sending { last_us, ..*sending }, found, dests, &avoided, out)
+                    behind = Sending { last_us, ..*sending };
+                    &behind
                 } else {
-                    carrier.send_trees(sending, found, dests, &avoided, out)
+                    sending
                 };
-                (broken, Duration::ZERO)
+                (carrier.send_trees(sending, found, dests, &avoided, out), Duration::ZERO)
             }
         };
         let take = if sending.by_datagram { copies_take.max(repeats_take(sending)) } else { copies_take };
