@@ -185,7 +185,7 @@ impl PathsPlan {
         let (mut brokers, count) = (Vec::new(), wanting.len());
         for ((_, wants), paths) in wanting.into_iter().zip(planned) {
             let plan = BrokerPlan::new(net, wants, paths, deadline_us);
-            let Some(rest) = left.checked_sub(plan.bytes()) else { break };
+            let Some(rest) = left.checked_sub(plan.bytes()) else { continue };
             left = rest;
             brokers.push(plan);
         }
