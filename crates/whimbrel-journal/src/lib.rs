@@ -32,6 +32,7 @@ pub use map::{
 };
 pub use read::{ReadBuffer, Wanted};
 pub use recover::Report;
+pub use segment::segment_number;
 pub use storage::{Fault, Slot, Storage};
 pub use types::{
     BATCH_BYTES_MAX, BATCH_BYTES_MIN, Damage, HEAD, MAP_SEGMENTS, OpenError, Options, RESERVE_SEGMENTS, ReadError,

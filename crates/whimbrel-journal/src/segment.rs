@@ -67,6 +67,13 @@ impl Header {
     }
 }
 
+/// The number of the segment that bytes at the beginning of a file begin, if they have its header:
+/// 1, 2, 3, … in the order of all segments ever begun.
+pub fn segment_number(bytes: &[u8]) -> Option<u64> {
+    let sector = bytes.get(..SECTOR)?;
+    Header::decode(sector, 0).ok().flatten().map(|header| header.seq)
+}
+
 /// Covers the whole sector except the checksum itself. The layout of the first 16 bytes and this
 /// checksum are the same in all versions, so that an unknown version can be told from a damaged
 /// header.

@@ -15,6 +15,7 @@ use crate::event::{NetEvent, NetStep};
 use crate::forward::ArrivalMarks;
 use crate::io::{Io, LinkOutput};
 use crate::link::DatagramContent;
+use crate::stats::NetStats;
 use crate::topology::LinkState;
 use crate::{Channel, HangUp, Net, PeerInput, PeerLink};
 
@@ -60,6 +61,28 @@ pub(crate) enum Then {
     TellMap(u8),
     /// A neighbour that has told what it knows is told what it lacks.
     Answer(PeerLink),
+}
+
+/// What is left to do of a datagram; `None` has come before its link was up. Each datagram is
+/// complete in itself: an invalid one does not end the link.
+#[inline(never)]
+fn source_of_datagram<'a>(
+    link: PeerLink,
+    bytes: &'a [u8],
+    content: Option<Result<DatagramContent, Invalid>>,
+    stats: &mut NetStats,
+) -> Source<'a> {
+    match content {
+        Some(Ok(DatagramContent::Event { length, repeated })) => match (&bytes[..length], repeated) {
+            (chunk, None) => Source::Stream { link, channel: Channel::Datagram, cutter: Cutter::new(), chunk },
+            (event, Some(repeated)) => Source::Repeat { link, repeated, is_handled: false, event },
+        },
+        Some(Ok(DatagramContent::Handled)) | None => Source::Nothing,
+        Some(Err(_)) => {
+            stats.frames_invalid += 1;
+            Source::Nothing
+        }
+    }
 }
 
 impl Net {
@@ -110,33 +133,11 @@ impl Net {
         peer.estimate.heard(now);
         if channel == Channel::Datagram {
             let is_up = peer.who.is_some();
-            return if is_up { self.begin_datagram(now, link, bytes, out) } else { Source::Nothing };
+            let content = is_up.then(|| self.on_datagram(now, link, bytes, out));
+            return source_of_datagram(link, bytes, content, &mut self.stats);
         }
         let cutter = core::mem::take(&mut peer.cutters[channel as usize]);
         Source::Stream { link, channel, cutter, chunk: bytes }
-    }
-
-    /// Begins to handle a datagram. Each is complete in itself: an invalid one does not end the link.
-    #[inline(never)]
-    fn begin_datagram<'a>(
-        &mut self,
-        now: Time,
-        link: PeerLink,
-        bytes: &'a [u8],
-        out: &mut dyn LinkOutput,
-    ) -> Source<'a> {
-        let channel = Channel::Datagram;
-        match self.on_datagram(now, link, bytes, out) {
-            Ok(DatagramContent::Event { length, repeated }) => match (&bytes[..length], repeated) {
-                (chunk, None) => Source::Stream { link, channel, cutter: Cutter::new(), chunk },
-                (event, Some(repeated)) => Source::Repeat { link, repeated, is_handled: false, event },
-            },
-            Ok(DatagramContent::Handled) => Source::Nothing,
-            Err(_) => {
-                self.stats.frames_invalid += 1;
-                Source::Nothing
-            }
-        }
     }
 
     /// Begins to meet the first deadline, if it has come. Several are met one after the other.

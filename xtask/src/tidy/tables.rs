@@ -23,6 +23,7 @@ pub const LAYERS: &[Layer] = &[
     Layer { name: "whimbrel-selector", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
     Layer { name: "whimbrel-access", pure: true, uses: &["whimbrel-event", "whimbrel-selector"], tests_use: &[] },
     Layer { name: "whimbrel-journal", pure: true, uses: &[], tests_use: &[] },
+    Layer { name: "whimbrel-engine", pure: false, uses: &["whimbrel-journal"], tests_use: &[] },
     Layer { name: "whimbrel-wire", pure: true, uses: &["whimbrel-event"], tests_use: &[] },
     Layer {
         name: "whimbrel-net",

@@ -3,16 +3,15 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{
-    AcceptedEvent, DomainLabel, Domains, Event, EventRef, Headers, Publisher, Qos, Reliability, Time,
-};
+use whimbrel_event::{AcceptedEvent, Domains, Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
+use whimbrel_net::Net;
 
 use crate::api::{Accepted, EventStep, Kick, Link, Output, Publish, Reason, Refusal};
 use crate::broker::Broker;
 use crate::content::Content;
 use crate::overlay::{DomainPlace, EVENT_BYTES_MAX, Overlay, said_of};
 use crate::route::{RouteAt, Target};
-use crate::session::{Publication, Session, Unreleased, WILL_AGAIN};
+use crate::session::{Publication, Unreleased, WILL_AGAIN};
 use crate::store::{Answer, BatchNo, Disk, HeldEvent, Key, MapValue, Recipient, SessionNo, Wait, own_place};
 use crate::stream::StreamKind;
 use crate::stream::holding::{hold_back, hold_if_ahead};
@@ -71,10 +70,27 @@ fn check_size(overlay: &Overlay, event: &EventRef<'_>) -> Result<(), Refusal> {
     if is_too_large { Err(Refusal::TooLargeForOthers) } else { Ok(()) }
 }
 
-/// The client id of a publisher, with its own number for an event.
-fn numbered(publisher: Option<&Session>, number: Option<u64>) -> Option<(Box<str>, u64)> {
-    let (publisher, number) = (publisher?, number?);
-    Some((publisher.client_id.clone(), number))
+/// An event with the label of its topic's domains, unless any broker may carry it. The will of a
+/// session from another broker may have a label already, which stays.
+///
+/// # Errors
+/// When this broker may not carry it.
+#[inline]
+fn labelled<'a>(
+    net: &mut Net,
+    event: &EventRef<'a>,
+    domains: Option<&'a Domains>,
+) -> Result<Option<EventRef<'a>>, Refusal> {
+    let own = event.headers.domains;
+    let label = if own.is_any() { domains.map_or(own, Domains::label) } else { own };
+    if label.is_any() {
+        return Ok(None);
+    }
+    if !net.domains().may_carry_here(label) {
+        net.domains().record_refusal(DomainPlace::Publish);
+        return Err(Refusal::OutsideDomains);
+    }
+    Ok(Some(EventRef { headers: Headers { domains: label, ..event.headers }, ..*event }))
 }
 
 impl Broker {
@@ -243,35 +259,8 @@ impl Broker {
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<AcceptOutcome, Refusal> {
         let route = self.router.route(incoming.event.topic).map_err(Refusal::BadTopic)?;
         let domains = self.router.domains(route);
-        // The will of a session from another broker may have a label already, which stays.
-        let own = incoming.event.headers.domains;
-        let label = if own.is_any() { domains.as_ref().map_or(own, Domains::label) } else { own };
-        let labelled = if label.is_any() { None } else { Some(self.labelled(incoming.event, label)?) };
-        let event = labelled.as_ref().unwrap_or(incoming.event);
-        self.accept_at(now, route, &Incoming { event, ..*incoming }, out)
-    }
-
-    /// An event with this label.
-    ///
-    /// # Errors
-    /// When this broker may not carry it.
-    #[cold]
-    fn labelled<'a>(&mut self, event: &EventRef<'a>, label: DomainLabel<'a>) -> Result<EventRef<'a>, Refusal> {
-        if !self.overlay.net.domains().may_carry_here(label) {
-            self.overlay.net.domains().record_refusal(DomainPlace::Publish);
-            return Err(Refusal::OutsideDomains);
-        }
-        Ok(EventRef { headers: Headers { domains: label, ..event.headers }, ..*event })
-    }
-
-    #[inline]
-    fn accept_at(
-        &mut self,
-        now: Time,
-        route: RouteAt,
-        incoming: &Incoming<'_>,
-        out: &mut dyn Output,
-    ) -> Result<AcceptOutcome, Refusal> {
+        let labelled = labelled(&mut self.overlay.net, incoming.event, domains.as_ref())?;
+        let incoming = &Incoming { event: labelled.as_ref().unwrap_or(incoming.event), ..*incoming };
         let Incoming { event, binding, kind, answer, from, number } = *incoming;
         let retain = event.headers.retain;
         check_size(&self.overlay, event)?;
@@ -330,7 +319,8 @@ impl Broker {
         }
         let publisher = if let EventOrigin::Publish(index) = from { Some(self.sessions.get(index)) } else { None };
         let session = publisher.map_or(SessionNo(0), |session| session.memory.number);
-        let number = numbered(publisher, number.filter(|_| is_logged));
+        let number = publisher.zip(number.filter(|_| is_logged));
+        let number = number.map(|(session, number)| (session.client_id.clone(), number));
         let held = HeldEvent { event, retain, is_logged, from, session, number, answer };
         self.store.commit_queue.push(batch, Wait::Event(Box::new(held)));
         Ok(AcceptOutcome { matched: None, is_written })

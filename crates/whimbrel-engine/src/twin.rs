@@ -1,0 +1,218 @@
+//! An engine with the failures of real ones: requests and answers are lost or late, replicas lack
+//! records, and it is out of reach from some moment on.
+//!
+//! Deterministic: the caller chooses the failures.
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use whimbrel_journal::Slot;
+
+use crate::engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRecord, Subject};
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestFate {
+    /// It is answered.
+    Answered,
+    /// It never arrives.
+    RequestLost,
+    /// It is done, and its answer is lost.
+    AnswerLost,
+    /// It arrives before the next request, and its answer is lost.
+    Late,
+    /// It never arrives, as its sender ends: all further requests fail.
+    EndBefore,
+    /// It is done, and its sender ends: all further requests fail.
+    EndAfter,
+}
+
+/// The twin of an engine.
+#[derive(Debug, Default)]
+pub struct TwinEngine {
+    state: Mutex<TwinStream>,
+}
+
+#[derive(Default)]
+struct TwinStream {
+    records: BTreeMap<RecordNumber, (Subject, Vec<u8>)>,
+    last: RecordNumber,
+    /// Records that the replica lacks which is asked first.
+    hidden: BTreeSet<RecordNumber>,
+    /// Requests that have not arrived yet.
+    late: Vec<Request>,
+    fates: Option<Box<dyn FnMut() -> RequestFate + Send>>,
+    has_ended: bool,
+}
+
+/// A request to append.
+struct Request {
+    subject: Subject,
+    /// The record that must be the last one: of its subject, or of all.
+    behind: RecordNumber,
+    record: Vec<u8>,
+}
+
+impl fmt::Debug for TwinStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} records up to {}", self.records.len(), self.last)
+    }
+}
+
+impl TwinEngine {
+    /// An empty stream.
+    pub fn new() -> TwinEngine {
+        TwinEngine::default()
+    }
+
+    /// Chooses what becomes of each request from now on; a sender that had ended has begun again.
+    pub fn set_fates(&self, fates: impl FnMut() -> RequestFate + Send + 'static) {
+        let mut state = self.state();
+        state.fates = Some(Box::new(fates));
+        state.has_ended = false;
+    }
+
+    /// All requests are answered from now on.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        (state.fates, state.has_ended) = (None, false);
+    }
+
+    /// The replica that is asked first lacks these records.
+    pub fn hide(&self, numbers: impl IntoIterator<Item = RecordNumber>) {
+        self.state().hidden = numbers.into_iter().collect();
+    }
+
+    /// All replicas lose a record.
+    pub fn lose(&self, number: RecordNumber) {
+        self.state().records.remove(&number);
+    }
+
+    /// The numbers of all records, with their subjects.
+    pub fn records(&self) -> Vec<(RecordNumber, Subject)> {
+        self.state().records.iter().map(|(number, (subject, _))| (*number, *subject)).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, TwinStream> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn request<T>(&self, work: impl FnOnce(&mut TwinStream) -> Result<T, EngineError>) -> Result<T, EngineError> {
+        let mut state = self.state();
+        let lost = || EngineError::Unanswered("there was no answer".into());
+        match state.arrive()? {
+            RequestFate::Answered => work(&mut state),
+            RequestFate::RequestLost | RequestFate::Late => Err(lost()),
+            RequestFate::AnswerLost => work(&mut state).and(Err(lost())),
+            RequestFate::EndBefore => state.end(),
+            RequestFate::EndAfter => work(&mut state).and(state.end()),
+        }
+    }
+}
+
+impl TwinStream {
+    /// Does what has arrived late, and draws the fate of the next request.
+    fn arrive(&mut self) -> Result<RequestFate, EngineError> {
+        for request in std::mem::take(&mut self.late) {
+            let _ = self.append(&request);
+        }
+        if self.has_ended {
+            return self.end();
+        }
+        Ok(self.fates.as_mut().map_or(RequestFate::Answered, |fates| fates()))
+    }
+
+    fn end<T>(&mut self) -> Result<T, EngineError> {
+        self.has_ended = true;
+        Err(EngineError::Failed("the broker has ended".into()))
+    }
+
+    fn append(&mut self, request: &Request) -> Result<RecordNumber, EngineError> {
+        let last = match request.subject {
+            Subject::Epoch => self.newest_epoch(),
+            Subject::Slot(_) => self.last,
+        };
+        if last != request.behind {
+            return Err(EngineError::Refused);
+        }
+        self.last += 1;
+        self.records.insert(self.last, (request.subject, request.record.clone()));
+        Ok(self.last)
+    }
+
+    fn newest_epoch(&self) -> RecordNumber {
+        let epochs = self.records.iter().rev().filter(|(_, (subject, _))| *subject == Subject::Epoch);
+        epochs.map(|(number, _)| *number).next().unwrap_or(0)
+    }
+
+    fn record(&self, number: RecordNumber) -> Option<StreamRecord> {
+        self.records.get(&number).map(|(_, bytes)| StreamRecord { number, bytes: bytes.clone() })
+    }
+
+    /// Sends a request to append.
+    fn send(&mut self, request: Request) -> Result<RecordNumber, EngineError> {
+        let lost = Err(EngineError::Unanswered("there was no answer".into()));
+        match self.arrive()? {
+            RequestFate::Answered => self.append(&request),
+            RequestFate::RequestLost => lost,
+            RequestFate::AnswerLost => self.append(&request).and(lost),
+            RequestFate::Late => {
+                self.late.push(request);
+                lost
+            }
+            RequestFate::EndBefore => self.end(),
+            RequestFate::EndAfter => {
+                let _ = self.append(&request);
+                self.end()
+            }
+        }
+    }
+}
+
+impl Engine for TwinEngine {
+    fn append(
+        &self,
+        subject: Subject,
+        last: RecordNumber,
+        record: &[u8],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<RecordNumber, EngineError> {
+        let answer = self.state().send(Request { subject, behind: last, record: record.to_vec() });
+        meanwhile();
+        answer
+    }
+
+    fn take(&self, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, EngineError> {
+        self.state().send(Request { subject: Subject::Epoch, behind: newest, record: record.to_vec() })
+    }
+
+    fn epoch(&self) -> Result<Option<StreamRecord>, EngineError> {
+        self.request(|state| Ok(state.record(state.newest_epoch())))
+    }
+
+    fn read(&self, from: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
+        self.request(|state| {
+            let TwinStream { records, hidden, .. } = &*state;
+            let first = records.range(from..).map(|(number, _)| *number).find(|number| !hidden.contains(number));
+            Ok(first.and_then(|number| state.record(number)))
+        })
+    }
+
+    fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
+        self.request(|state| Ok(state.record(number)))
+    }
+
+    fn cut(&self, slot: Slot, below: RecordNumber) -> Result<bool, EngineError> {
+        self.request(|state| {
+            let of_slot = |(number, (subject, _)): (&RecordNumber, &(Subject, Vec<u8>))| {
+                (*subject == Subject::Slot(slot)).then_some(*number)
+            };
+            let mut useless = state.records.range(..below).filter_map(of_slot);
+            let cut: Vec<RecordNumber> = useless.by_ref().take(CUT_RECORDS_MAX).collect();
+            let has_more = useless.next().is_some();
+            cut.iter().for_each(|number| drop(state.records.remove(number)));
+            Ok(has_more)
+        })
+    }
+}

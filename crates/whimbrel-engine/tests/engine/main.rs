@@ -1,0 +1,10 @@
+//! The log on a replicated engine: nothing that was acknowledged is lost, whatever becomes of the
+//! disk, of requests and of answers.
+
+#[path = "../../../whimbrel-journal/tests/journal/common/work.rs"]
+mod common;
+mod holes;
+mod lives;
+#[cfg(feature = "mutants")]
+mod mutants;
+mod owners;

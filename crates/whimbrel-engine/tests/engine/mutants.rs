@@ -1,0 +1,64 @@
+//! Faults that are built in are noticed.
+
+use std::sync::Arc;
+
+use whimbrel_engine::twin::TwinEngine;
+use whimbrel_engine::{Acknowledgement, EngineMutant, Replicated};
+use whimbrel_journal::twin::Twin;
+
+use crate::holes::one_replica_lacks_some;
+use crate::lives::{Start, first_wrong};
+use crate::owners::{a_former_owner_has_appended, go_on_after_a_successor};
+
+fn with(mutant: EngineMutant) -> Box<Start> {
+    Box::new(move |disk: Arc<Twin>, engine: Arc<TwinEngine>, owner: u64, acknowledgement: Acknowledgement| {
+        Replicated::start_mutant(disk, engine, owner, acknowledgement, mutant)
+    })
+}
+
+fn dies_in_some_life(mutant: EngineMutant) {
+    let wrong = first_wrong(300, &with(mutant)).unwrap_or_else(|| panic!("{mutant:?} is not noticed"));
+    println!("{mutant:?}: {wrong}");
+}
+
+fn dies_beside_a_successor(mutant: EngineMutant) {
+    let wrong = (0..100).find_map(|seed| go_on_after_a_successor(&with(mutant), seed).err());
+    println!("{mutant:?}: {}", wrong.unwrap_or_else(|| panic!("{mutant:?} is not noticed")));
+}
+
+#[test]
+fn a_record_without_an_answer_does_not_count() {
+    dies_in_some_life(EngineMutant::CountAhead);
+}
+
+#[test]
+fn records_are_removed_only_below_one_that_is_acknowledged() {
+    dies_in_some_life(EngineMutant::CutBeforeHeader);
+}
+
+#[test]
+fn bytes_that_the_stream_does_not_have_do_not_stay() {
+    dies_in_some_life(EngineMutant::TailKept);
+}
+
+#[test]
+fn a_refusal_ends_all_writing() {
+    dies_beside_a_successor(EngineMutant::RefusalIgnored);
+}
+
+#[test]
+fn a_start_takes_the_epoch_first() {
+    dies_beside_a_successor(EngineMutant::ServesBeforeEpoch);
+}
+
+#[test]
+fn a_hole_is_not_believed() {
+    let wrong = (0..50).find_map(|seed| one_replica_lacks_some(&with(EngineMutant::HoleBelieved), seed).err());
+    println!("{}", wrong.expect("the mutant is noticed"));
+}
+
+#[test]
+fn an_owner_of_a_lower_epoch_does_not_count() {
+    let wrong = a_former_owner_has_appended(&with(EngineMutant::OldEpochCounts));
+    println!("{}", wrong.expect_err("the mutant is noticed"));
+}
