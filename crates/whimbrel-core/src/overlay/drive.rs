@@ -65,6 +65,17 @@ fn identity_of(streams: &Sources, deployment: Deployment, incarnation: u64) -> I
     }
 }
 
+/// Withholds retained messages that the broker may not carry any more, and has them removed from
+/// the log.
+fn withhold_outside(broker: &mut Broker) {
+    let own = broker.overlay.net.host();
+    let domains = broker.overlay.net.domains().of(own);
+    let outside = broker.retained.withhold_outside(&domains);
+    if broker.has_log() {
+        broker.store.lazy_topics.extend(outside);
+    }
+}
+
 impl Overlay {
     /// As [`Broker::send_to`], over brokers that may carry what has this label.
     pub(crate) fn send_within(
@@ -105,11 +116,13 @@ impl Broker {
         self.restore_previous();
         self.restore_publishers(now);
         self.open_shares(now);
+        withhold_outside(self);
     }
 
     /// Sets the domains of a broker that is in no overlay; with one they are in its configuration.
     pub fn set_domains(&mut self, domains: Domains) {
         self.overlay.net.domains().set_own(domains);
+        withhold_outside(self);
     }
 
     /// Goes on with new streams after the log has failed: to other brokers it is another host of

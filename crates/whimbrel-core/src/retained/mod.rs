@@ -9,7 +9,7 @@ mod tests;
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use whimbrel_event::{DomainLabel, Event, EventRef, Publisher, Tick, Time};
+use whimbrel_event::{DomainLabel, Domains, Event, EventRef, Publisher, Tick, Time};
 use whimbrel_net::registry::{entry_hash, range_of, withheld_hash};
 use whimbrel_selector::TopicFilter;
 use whimbrel_wire::REGISTRY_RANGES;
@@ -256,6 +256,19 @@ impl Retained {
             return true;
         }
         false
+    }
+
+    /// Withholds the messages that a broker in these domains may not carry: it has retained them
+    /// when it was in others. Returns their topics.
+    pub(crate) fn withhold_outside(&mut self, domains: &Domains) -> Vec<Box<str>> {
+        let is_outside = |topic: &Box<str>| !self.label(topic).admits(domains);
+        let outside: Vec<Box<str>> = self.labelled.iter().filter(|topic| is_outside(topic)).cloned().collect();
+        for topic in &outside {
+            let version = self.version(topic).expect("it has a message");
+            self.forget(topic);
+            self.withhold(topic, version);
+        }
+        outside
     }
 
     /// Whether a topic's message of this version is withheld.

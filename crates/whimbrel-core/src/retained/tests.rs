@@ -74,6 +74,9 @@ fn one_that_is_withheld_ends_an_older_one_and_gives_way_to_its_own_message() {
     assert_eq!((retained.labelled().collect::<Vec<_>>(), retained.withheld), (vec![("t", false)], 0));
     assert_eq!((retained.label("t").as_str(), retained.is_withheld("t", version)), ("eu", false));
     assert_ne!(*retained.hashes(), withheld);
+    assert_eq!(retained.withhold_outside(&domains).len(), 0);
+    assert_eq!(retained.withhold_outside(&Domains::default()).len(), 1, "it has left the domain");
+    assert_eq!((*retained.hashes(), retained.len(), retained.is_withheld("t", version)), (withheld, 0, true));
     assert!(retained.bury(NOW, "t", (Tick(30), PubendId(16))));
     assert_eq!(retained.labelled().count(), 0);
 }

@@ -472,6 +472,26 @@ fn a_broker_alone_is_in_its_domains_too() {
     }
 }
 
+#[test]
+fn a_broker_that_has_left_a_domain_gives_no_retained_message_of_it() {
+    let mut rig = common::Rig::new();
+    rig.core.set_profiles(vec![profile()]);
+    rig.core.set_domains(profile().domains);
+    rig.attach(1, "alone", CLEAN);
+    rig.publish_as(1, "eu/x", MARKED, Qos::AtLeastOnce, true);
+    rig.publish_as(1, "x", "open", Qos::AtLeastOnce, true);
+    for (domains, given) in [(profile().domains, &["open", MARKED][..]), (Domains::default(), &["open"])] {
+        rig.core.set_domains(domains);
+        rig.attach(1, "alone", CLEAN);
+        assert_eq!(rig.subscribe(1, "#", Qos::AtLeastOnce), Ok(Qos::AtLeastOnce));
+        let mut payloads = rig.payloads(1);
+        payloads.sort();
+        let mut given = given.to_vec();
+        given.sort_unstable();
+        assert_eq!(payloads, given);
+    }
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn what_leaves_its_domain_is_noticed() {
