@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net bench bench-journal bench-selectors bench-semi-durable bench-durable bench-transports bench-disturbance bench-responsiveness fuzz soak upgrade worlds audit deb dist format
+.PHONY: help run test test-net test-engine bench bench-journal bench-selectors bench-semi-durable bench-durable bench-transports bench-disturbance bench-responsiveness fuzz soak upgrade worlds audit deb dist format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -28,6 +28,10 @@ test: ## check and test everything, real MQTT clients included
 
 test-net: ## test brokers in network namespaces whose links are cut and whose addresses change (needs root, else it skips)
 	@scripts/test-net.sh
+
+test-engine: ## test the journal on three real NATS servers (builds them with Go)
+	@scripts/require.sh cc=build-essential
+	@scripts/test-engine.sh
 
 bench: ## measure side by side with other brokers (installs them under target/)
 	@scripts/require.sh cc=build-essential

@@ -4,7 +4,7 @@
 #   bench/install-peers.sh [NAME...]    mosquitto nats rumqttd, those of `make bench`, unless others are named; zenoh for `make bench-responsiveness`
 set -eu
 
-NATS_VERSION=v2.15.2
+NATS_VERSION=v2.15.3
 RUMQTTD_VERSION=0.20.0
 ZENOH_VERSION=1.10.2
 

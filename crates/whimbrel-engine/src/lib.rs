@@ -4,6 +4,7 @@
 mod fault;
 
 mod engine;
+pub mod nats;
 mod rebuild;
 mod record;
 mod replicated;

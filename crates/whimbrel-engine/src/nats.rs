@@ -1,0 +1,253 @@
+//! A stream of NATS JetStream: `WJ-<broker>`, with the subjects `wj.<broker>.epoch` and
+//! `wj.<broker>.s.<slot>`.
+//!
+//! Calls block: they are made by the journal's threads, never by a task. A runtime of its own, with
+//! one thread, keeps the connection.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
+
+use async_nats::ServerAddr;
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::{
+    Config, DirectGetErrorKind, DiscardPolicy, RawMessageErrorKind, RetentionPolicy, StorageType, Stream,
+};
+use async_nats::jetstream::{Context, ErrorCode};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use whimbrel_journal::Slot;
+
+use crate::engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRecord, Subject};
+
+/// How long one answer is waited for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often a record is asked for at a replica that the servers choose, beside the leader.
+const REPLICAS_ASKED: usize = 8;
+
+/// Which stream is opened, and where.
+#[derive(Clone, Debug)]
+pub struct NatsOptions {
+    /// Addresses of the servers, such as `nats://10.0.0.1:4222`.
+    pub servers: Vec<String>,
+    /// The name of the broker: letters, digits, `-` and `_`.
+    pub broker: String,
+    /// Copies of the stream.
+    pub replicas: usize,
+}
+
+/// A stream, and the connection to its servers.
+pub struct Nats {
+    runtime: Runtime,
+    context: Context,
+    stream: Stream,
+    prefix: String,
+    ahead: Mutex<Option<ReadAhead>>,
+}
+
+/// Records that the servers send without being asked for each.
+struct ReadAhead {
+    /// The record from which the next one is.
+    next: RecordNumber,
+    /// The last record of the stream when the reading began.
+    last: RecordNumber,
+    messages: pull::Ordered,
+}
+
+impl fmt::Debug for Nats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the stream of {}", self.prefix)
+    }
+}
+
+fn unanswered(error: impl fmt::Display) -> EngineError {
+    EngineError::Unanswered(error.to_string())
+}
+
+fn failed(error: impl fmt::Display) -> EngineError {
+    EngineError::Failed(error.to_string())
+}
+
+impl Nats {
+    /// Connects, and opens the broker's stream, or makes it.
+    ///
+    /// # Errors
+    /// When no server is reached, or the stream can neither be found nor made.
+    pub fn connect(options: &NatsOptions) -> Result<Nats, EngineError> {
+        let NatsOptions { servers, broker, replicas } = options;
+        let addresses: Result<Vec<ServerAddr>, _> = servers.iter().map(|server| server.parse()).collect();
+        let addresses = addresses.map_err(failed)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let prefix = format!("wj.{broker}");
+        let config = Config {
+            name: format!("WJ-{broker}"),
+            subjects: vec![format!("{prefix}.>")],
+            num_replicas: *replicas,
+            storage: StorageType::File,
+            retention: RetentionPolicy::Limits,
+            discard: DiscardPolicy::New,
+            allow_direct: true,
+            ..Config::default()
+        };
+        let open = async {
+            let client = async_nats::connect(addresses).await.map_err(unanswered)?;
+            let mut context = async_nats::jetstream::new(client);
+            context.set_timeout(ANSWER_WITHIN);
+            let stream = context.get_or_create_stream(config).await.map_err(unanswered)?;
+            Ok((context, stream))
+        };
+        let (context, stream) = runtime.block_on(open)?;
+        Ok(Nats { runtime, context, stream, prefix, ahead: Mutex::new(None) })
+    }
+
+    fn subject(&self, subject: Subject) -> String {
+        match subject {
+            Subject::Epoch => format!("{}.epoch", self.prefix),
+            Subject::Slot(slot) => format!("{}.s.{slot}", self.prefix),
+        }
+    }
+
+    fn publish(
+        &self,
+        subject: Subject,
+        publish: PublishMessage,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<RecordNumber, EngineError> {
+        let sent = self.runtime.block_on(self.context.send_publish(self.subject(subject), publish));
+        meanwhile();
+        let answer = sent.map_err(|error| append_error(&error))?;
+        let answer = self.runtime.block_on(async { timeout(ANSWER_WITHIN, answer.into_future()).await });
+        let answer = answer.map_err(unanswered)?;
+        answer.map(|answer| answer.sequence).map_err(|error| append_error(&error))
+    }
+
+    /// Begins to read from a record on; `None`: the stream ends before it.
+    async fn read_ahead(&self, from: RecordNumber) -> Result<Option<ReadAhead>, EngineError> {
+        let last = self.stream.get_info().await.map_err(unanswered)?.state.last_sequence;
+        if from > last {
+            return Ok(None);
+        }
+        let config = pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from },
+            ..pull::OrderedConfig::default()
+        };
+        let consumer = self.stream.create_consumer(config).await.map_err(unanswered)?;
+        let messages = consumer.messages().await.map_err(unanswered)?;
+        Ok(Some(ReadAhead { next: from, last, messages }))
+    }
+
+    async fn next_record(&self, ahead: &mut ReadAhead) -> Result<StreamRecord, EngineError> {
+        let message = timeout(ANSWER_WITHIN, ahead.messages.next()).await.map_err(unanswered)?;
+        let message = message.ok_or_else(|| unanswered("the reading has ended"))?.map_err(unanswered)?;
+        let number = message.info().map_err(failed)?.stream_sequence;
+        Ok(StreamRecord { number, bytes: message.payload.to_vec() })
+    }
+}
+
+/// Why an append was not done.
+fn append_error(error: &PublishError) -> EngineError {
+    match error.kind() {
+        PublishErrorKind::WrongLastSequence => EngineError::Refused,
+        PublishErrorKind::MaxPayloadExceeded => failed(error),
+        _ => unanswered(error),
+    }
+}
+
+impl Engine for Nats {
+    fn append(
+        &self,
+        subject: Subject,
+        last: RecordNumber,
+        record: &[u8],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<RecordNumber, EngineError> {
+        let publish = PublishMessage::build().payload(Bytes::copy_from_slice(record)).expected_last_sequence(last);
+        self.publish(subject, publish, meanwhile)
+    }
+
+    fn take(&self, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, EngineError> {
+        let record = Bytes::copy_from_slice(record);
+        let publish = PublishMessage::build().payload(record).expected_last_subject_sequence(newest);
+        self.publish(Subject::Epoch, publish, &mut || {})
+    }
+
+    fn epoch(&self) -> Result<Option<StreamRecord>, EngineError> {
+        let subject = self.subject(Subject::Epoch);
+        match self.runtime.block_on(self.stream.get_last_raw_message_by_subject(&subject)) {
+            Ok(found) => Ok(Some(StreamRecord { number: found.sequence, bytes: found.payload.to_vec() })),
+            Err(error) if is_absent(&error.kind()) => Ok(None),
+            Err(error) => Err(unanswered(error)),
+        }
+    }
+
+    fn read(&self, from: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
+        let mut kept = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        self.runtime.block_on(async {
+            let mut ahead = match kept.take().filter(|ahead| ahead.next == from && from <= ahead.last) {
+                Some(ahead) => ahead,
+                None => match self.read_ahead(from).await? {
+                    Some(ahead) => ahead,
+                    None => return Ok(None),
+                },
+            };
+            let found = self.next_record(&mut ahead).await?;
+            ahead.next = found.number + 1;
+            *kept = Some(ahead);
+            Ok(Some(found))
+        })
+    }
+
+    fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
+        self.runtime.block_on(async {
+            match self.stream.get_raw_message(number).await {
+                Ok(found) => {
+                    return Ok(Some(StreamRecord { number, bytes: found.payload.to_vec() }));
+                }
+                Err(error) if is_absent(&error.kind()) => {}
+                Err(error) => return Err(unanswered(error)),
+            }
+            // Any replica may answer these.
+            for _ in 0..REPLICAS_ASKED {
+                match self.stream.direct_get(number).await {
+                    Ok(found) => return Ok(Some(StreamRecord { number, bytes: found.payload.to_vec() })),
+                    Err(error) if error.kind() == DirectGetErrorKind::NotFound => {}
+                    Err(error) => return Err(unanswered(error)),
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    fn cut(&self, slot: Slot, below: RecordNumber) -> Result<bool, EngineError> {
+        let subject = self.subject(Subject::Slot(slot));
+        self.runtime.block_on(async {
+            let oldest = match self.stream.get_first_raw_message_by_subject(&subject, 1).await {
+                Ok(oldest) => oldest.sequence,
+                Err(error) if is_absent(&error.kind()) => return Ok(false),
+                Err(error) => return Err(unanswered(error)),
+            };
+            if oldest >= below {
+                return Ok(false);
+            }
+            let upto = below.min(oldest + CUT_RECORDS_MAX as u64);
+            let purged = self.stream.purge().sequence(upto).filter(&subject).await;
+            purged.map_err(unanswered)?;
+            Ok(upto < below)
+        })
+    }
+}
+
+/// Whether an error says that there is no such message.
+fn is_absent(kind: &RawMessageErrorKind) -> bool {
+    match kind {
+        RawMessageErrorKind::NoMessageFound => true,
+        RawMessageErrorKind::JetStream(error) => error.error_code() == ErrorCode::NO_MESSAGE_FOUND,
+        _ => false,
+    }
+}
