@@ -73,6 +73,12 @@ pub trait Engine {
     /// If the engine cannot tell.
     fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError>;
 
+    /// The number of the last record that the stream ever had, as far as its leader knows.
+    ///
+    /// # Errors
+    /// If the engine cannot tell.
+    fn last(&self) -> Result<RecordNumber, EngineError>;
+
     /// Removes records of a slot below this number, oldest first, at most [`CUT_RECORDS_MAX`];
     /// tells whether there are more.
     ///
@@ -121,6 +127,10 @@ impl<E: Engine + ?Sized> Engine for Arc<E> {
 
     fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
         (**self).find(number)
+    }
+
+    fn last(&self) -> Result<RecordNumber, EngineError> {
+        (**self).last()
     }
 
     fn cut(&self, slot: Slot, below: RecordNumber) -> Result<bool, EngineError> {

@@ -57,6 +57,8 @@ pub enum EngineMutant {
     CutBeforeHeader,
     /// A record that a replica lacks is taken for one that never was.
     HoleBelieved,
+    /// What is read last is taken for the end of the stream.
+    EndBelieved,
     /// A start reads the stream and takes no epoch.
     ServesBeforeEpoch,
     /// What an owner appended after another one had taken the stream counts.

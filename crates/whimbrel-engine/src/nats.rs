@@ -5,6 +5,7 @@
 //! one thread, keeps the connection.
 
 use core::fmt;
+use core::future::{Future, IntoFuture};
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
@@ -27,6 +28,10 @@ use crate::engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRe
 /// How long one answer is waited for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// Pauses between requests that are not answered, at first and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
 /// How often a record is asked for at a replica that the servers choose, beside the leader.
 const REPLICAS_ASKED: usize = 8;
 
@@ -43,11 +48,14 @@ pub struct NatsOptions {
 
 /// A stream, and the connection to its servers.
 pub struct Nats {
-    runtime: Runtime,
+    /// `None` only while this is dropped.
+    runtime: Option<Runtime>,
     context: Context,
     stream: Stream,
     prefix: String,
     ahead: Mutex<Option<ReadAhead>>,
+    /// The pause after the next request to append that is not answered.
+    pause: Mutex<Duration>,
 }
 
 /// Records that the servers send without being asked for each.
@@ -65,6 +73,16 @@ impl fmt::Debug for Nats {
     }
 }
 
+/// A runtime must not be dropped by a task in the usual way, and a journal may be.
+impl Drop for Nats {
+    fn drop(&mut self) {
+        *self.ahead.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
 fn unanswered(error: impl fmt::Display) -> EngineError {
     EngineError::Unanswered(error.to_string())
 }
@@ -74,36 +92,49 @@ fn failed(error: impl fmt::Display) -> EngineError {
 }
 
 impl Nats {
-    /// Connects, and opens the broker's stream, or makes it.
+    /// Connects, and opens the broker's stream, or makes it. To be called by a thread, not a task.
     ///
     /// # Errors
-    /// When no server is reached, or the stream can neither be found nor made.
+    /// When no server is reached, the stream can neither be found nor made, or has other settings.
     pub fn connect(options: &NatsOptions) -> Result<Nats, EngineError> {
         let NatsOptions { servers, broker, replicas } = options;
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if broker.is_empty() || !broker.bytes().all(is_name) {
+            return Err(failed(format!("{broker:?} is no name: letters, digits, `-` and `_`")));
+        }
         let addresses: Result<Vec<ServerAddr>, _> = servers.iter().map(|server| server.parse()).collect();
         let addresses = addresses.map_err(failed)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let prefix = format!("wj.{broker}");
-        let config = Config {
-            name: format!("WJ-{broker}"),
-            subjects: vec![format!("{prefix}.>")],
-            num_replicas: *replicas,
-            storage: StorageType::File,
-            retention: RetentionPolicy::Limits,
-            discard: DiscardPolicy::New,
-            allow_direct: true,
-            ..Config::default()
-        };
+        let config = config_of(broker, &prefix, *replicas);
         let open = async {
             let client = async_nats::connect(addresses).await.map_err(unanswered)?;
             let mut context = async_nats::jetstream::new(client);
             context.set_timeout(ANSWER_WITHIN);
-            let stream = context.get_or_create_stream(config).await.map_err(unanswered)?;
+            let stream = context.get_or_create_stream(config.clone()).await.map_err(unanswered)?;
+            check_settings(&stream.cached_info().config, &config)?;
             Ok((context, stream))
         };
         let (context, stream) = runtime.block_on(open)?;
-        Ok(Nats { runtime, context, stream, prefix, ahead: Mutex::new(None) })
+        let (ahead, pause) = (Mutex::new(None), Mutex::new(PAUSE_MIN));
+        Ok(Nats { runtime: Some(runtime), context, stream, prefix, ahead, pause })
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().expect("it is there until this is dropped").block_on(work)
+    }
+
+    /// Pauses after a request that was not answered, longer each time until one is.
+    fn pause_after<T>(&self, outcome: Result<T, EngineError>) -> Result<T, EngineError> {
+        let mut pause = self.pause.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(outcome, Err(EngineError::Unanswered(_))) {
+            self.block_on(async { tokio::time::sleep(*pause).await });
+            *pause = PAUSE_MAX.min(*pause * 2);
+        } else {
+            *pause = PAUSE_MIN;
+        }
+        outcome
     }
 
     fn subject(&self, subject: Subject) -> String {
@@ -119,12 +150,13 @@ impl Nats {
         publish: PublishMessage,
         meanwhile: &mut dyn FnMut(),
     ) -> Result<RecordNumber, EngineError> {
-        let sent = self.runtime.block_on(self.context.send_publish(self.subject(subject), publish));
+        let sent = self.block_on(self.context.send_publish(self.subject(subject), publish));
         meanwhile();
-        let answer = sent.map_err(|error| append_error(&error))?;
-        let answer = self.runtime.block_on(async { timeout(ANSWER_WITHIN, answer.into_future()).await });
-        let answer = answer.map_err(unanswered)?;
-        answer.map(|answer| answer.sequence).map_err(|error| append_error(&error))
+        let outcome = sent.map_err(|error| append_error(&error)).and_then(|answer| {
+            let answer = self.block_on(async { timeout(ANSWER_WITHIN, answer.into_future()).await });
+            answer.map_err(unanswered)?.map_err(|error| append_error(&error))
+        });
+        self.pause_after(outcome.map(|answer| answer.sequence))
     }
 
     /// Begins to read from a record on; `None`: the stream ends before it.
@@ -150,7 +182,47 @@ impl Nats {
     }
 }
 
-/// Why an append was not done.
+/// The settings of a broker's stream.
+fn config_of(broker: &str, prefix: &str, replicas: usize) -> Config {
+    Config {
+        name: format!("WJ-{broker}"),
+        subjects: vec![format!("{prefix}.epoch"), format!("{prefix}.s.*")],
+        num_replicas: replicas,
+        storage: StorageType::File,
+        retention: RetentionPolicy::Limits,
+        discard: DiscardPolicy::New,
+        allow_direct: true,
+        ..Config::default()
+    }
+}
+
+/// Checks that a stream which was there has settings under which it keeps what it acknowledges.
+///
+/// # Errors
+/// One that names the setting.
+fn check_settings(found: &Config, wanted: &Config) -> Result<(), EngineError> {
+    // No bound is told as -1, or as 0.
+    let is_bounded = |bound: i64| bound > 0;
+    let wrong = [
+        ("subjects", found.subjects != wanted.subjects),
+        ("num_replicas", found.num_replicas < wanted.num_replicas),
+        ("storage", found.storage != wanted.storage),
+        ("retention", found.retention != wanted.retention),
+        ("max_msgs", is_bounded(found.max_messages)),
+        ("max_msgs_per_subject", is_bounded(found.max_messages_per_subject)),
+        ("max_age", !found.max_age.is_zero()),
+        ("max_bytes", is_bounded(found.max_bytes) && found.discard != DiscardPolicy::New),
+        ("allow_direct", !found.allow_direct),
+        ("deny_purge", found.deny_purge),
+        ("sealed", found.sealed),
+    ];
+    match wrong.iter().find(|(_, is_wrong)| *is_wrong) {
+        Some((name, _)) => Err(failed(format!("the stream {} has another `{name}` than a journal needs", found.name))),
+        None => Ok(()),
+    }
+}
+
+/// Why an append was not done. Without a leader, servers answer as if there were no stream.
 fn append_error(error: &PublishError) -> EngineError {
     match error.kind() {
         PublishErrorKind::WrongLastSequence => EngineError::Refused,
@@ -179,7 +251,7 @@ impl Engine for Nats {
 
     fn epoch(&self) -> Result<Option<StreamRecord>, EngineError> {
         let subject = self.subject(Subject::Epoch);
-        match self.runtime.block_on(self.stream.get_last_raw_message_by_subject(&subject)) {
+        match self.block_on(self.stream.get_last_raw_message_by_subject(&subject)) {
             Ok(found) => Ok(Some(StreamRecord { number: found.sequence, bytes: found.payload.to_vec() })),
             Err(error) if is_absent(&error.kind()) => Ok(None),
             Err(error) => Err(unanswered(error)),
@@ -188,7 +260,7 @@ impl Engine for Nats {
 
     fn read(&self, from: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
         let mut kept = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        self.runtime.block_on(async {
+        self.block_on(async {
             let mut ahead = match kept.take().filter(|ahead| ahead.next == from && from <= ahead.last) {
                 Some(ahead) => ahead,
                 None => match self.read_ahead(from).await? {
@@ -197,14 +269,17 @@ impl Engine for Nats {
                 },
             };
             let found = self.next_record(&mut ahead).await?;
+            if found.number < from {
+                return Err(unanswered("the reading has begun anew"));
+            }
             ahead.next = found.number + 1;
-            *kept = Some(ahead);
+            *kept = Some(ahead).filter(|ahead| ahead.next <= ahead.last);
             Ok(Some(found))
         })
     }
 
     fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
-        self.runtime.block_on(async {
+        self.block_on(async {
             match self.stream.get_raw_message(number).await {
                 Ok(found) => {
                     return Ok(Some(StreamRecord { number, bytes: found.payload.to_vec() }));
@@ -224,9 +299,14 @@ impl Engine for Nats {
         })
     }
 
+    fn last(&self) -> Result<RecordNumber, EngineError> {
+        let info = self.block_on(self.stream.get_info()).map_err(unanswered)?;
+        Ok(info.state.last_sequence)
+    }
+
     fn cut(&self, slot: Slot, below: RecordNumber) -> Result<bool, EngineError> {
         let subject = self.subject(Subject::Slot(slot));
-        self.runtime.block_on(async {
+        self.block_on(async {
             let oldest = match self.stream.get_first_raw_message_by_subject(&subject, 1).await {
                 Ok(oldest) => oldest.sequence,
                 Err(error) if is_absent(&error.kind()) => return Ok(false),

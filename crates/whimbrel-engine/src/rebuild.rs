@@ -1,19 +1,24 @@
 //! Starting: the stream is taken, and the disk made equal to it.
 //!
-//! Records are applied in the order of their numbers. A record that begins a segment makes its file
-//! anew, and names the newest record of all other segments; each other one names the record before
-//! it of its segment. One that is named and was not read is asked for at all replicas. If none has
-//! it, its segment must have ended later in the stream: then it was removed. If it has not, the
-//! start is refused.
+//! First the stream is surveyed, and nothing written. A record that begins a segment names the
+//! newest record of all other segments; each other one names the record before it of its segment.
+//! One that is named and was not read is asked for at all replicas. If none has it, its segment
+//! must have ended later in the stream: then it was removed. If it has not, the start is refused.
+//! Then the records of the segments that are left are applied in the order of their numbers, each
+//! file being made anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use whimbrel_journal::{Fault, Slot, Storage};
+use whimbrel_journal::{Fault, HEAD, Slot, Storage, segment_number};
 
 use crate::engine::{Engine, EngineError, RecordNumber, StreamRecord};
 use crate::fault::EngineFaults;
 use crate::record::{Commit, EngineRecord, Epoch, OtherSegment};
 use crate::replicated::{Acknowledgement, OwnedFile, OwnedSegment, Owner, Replicated};
+
+/// How often a start asks to take an epoch, while there is no answer, or a record of a greater one
+/// is found.
+const TAKES_MAX: usize = 4;
 
 /// What a start found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +31,8 @@ pub struct StartReport {
     pub bytes: u64,
     /// Records that the replica lacked and another one had.
     pub found_elsewhere: u64,
-    /// Records that a former owner had appended after it had lost the stream.
+    /// Records that a former owner had appended after it had lost the stream: none of them can have
+    /// been acknowledged.
     pub dropped: u64,
 }
 
@@ -36,6 +42,9 @@ pub enum StartError {
     /// Another start of this broker was quicker.
     #[error("another start of this broker has taken its stream meanwhile")]
     Taken,
+    /// The stream has no commit, and the disk has a journal: it would be removed.
+    #[error("the stream is empty, and the disk has a journal")]
+    Empty,
     /// No replica has a record that must be there.
     #[error("record {number} of the stream is missing at all replicas")]
     Missing {
@@ -45,6 +54,12 @@ pub enum StartError {
     /// A record is damaged, or of a later version.
     #[error("record {number} of the stream cannot be read: it is damaged, or of a later version")]
     Unreadable {
+        /// Its number.
+        number: RecordNumber,
+    },
+    /// A record continues a segment before its newest record: two owners have written it.
+    #[error("record {number} of the stream does not continue its segment")]
+    Forked {
         /// Its number.
         number: RecordNumber,
     },
@@ -64,10 +79,11 @@ impl From<EngineError> for StartError {
 
 impl<S: Storage, E: Engine> Replicated<S, E> {
     /// Takes the stream, so that what its former owner appends from now on is refused, and makes
-    /// the disk equal to it. `owner` is a number that tells this owner from others.
+    /// the disk equal to it. `owner` is a number that tells this start from all others.
     ///
     /// # Errors
-    /// See [`StartError`]. It may be tried again, whatever the error.
+    /// See [`StartError`]. It may be tried again, whatever the error; nothing has been written to
+    /// the disk unless the disk failed, or the engine while records were applied.
     pub fn start(
         disk: S,
         engine: E,
@@ -99,27 +115,71 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         acknowledgement: Acknowledgement,
         faults: EngineFaults,
     ) -> Result<(Replicated<S, E>, StartReport), StartError> {
-        let newest = engine.epoch()?;
-        let (newest, before) = match &newest {
-            None => (0, 0),
-            Some(found) => (found.number, read_epoch(found)?.epoch),
-        };
-        let epoch = Epoch { epoch: before + 1, owner };
-        let mut rebuild = Rebuild::new(&disk, &engine, faults)?;
-        let taken = if fault!(rebuild, ServesBeforeEpoch) {
-            rebuild.last()? + 1
-        } else {
-            engine.take(newest, &epoch.encode()).map_err(|error| match error {
-                EngineError::Refused => StartError::Taken,
-                error => StartError::Engine(error),
-            })?
-        };
-        rebuild.run(taken)?;
-        let report = StartReport { epoch: epoch.epoch, ..rebuild.report };
-        let last = if fault!(rebuild, ServesBeforeEpoch) { taken - 1 } else { taken };
-        let owner = Owner::new(epoch.epoch, last, rebuild.files);
-        Ok((Replicated::new(disk, engine, acknowledgement, owner, faults), report))
+        let (epoch, survey) = take(&engine, owner, faults)?;
+        if survey.segments.is_empty() && has_journal(&disk)? {
+            return Err(StartError::Empty);
+        }
+        let files = survey.apply(&disk)?;
+        let report = StartReport { epoch, ..survey.report };
+        let last = if fault!(survey, ServesBeforeEpoch) { survey.taken - 1 } else { survey.taken };
+        let (owner, cuts) = (Owner::new(epoch, last, files), survey.cuts);
+        Ok((Replicated::new(disk, engine, acknowledgement, owner, cuts, faults), report))
     }
+}
+
+/// Whether a file has the header of a segment.
+fn has_journal(disk: &impl Storage) -> Result<bool, StartError> {
+    for (slot, bytes) in disk.slots()? {
+        if bytes >= HEAD as u64 {
+            let mut head = [0; HEAD];
+            disk.read(slot, 0, &mut head)?;
+            if segment_number(&head).is_some() {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Takes the next epoch, and surveys the records before.
+fn take<E: Engine>(engine: &E, owner: u64, faults: EngineFaults) -> Result<(u64, Survey<'_, E>), StartError> {
+    let found = engine.epoch()?;
+    let mut newest = found.as_ref().map_or(0, |found| found.number);
+    let mut epoch = found.as_ref().map(read_epoch).transpose()?.map_or(0, |before| before.epoch) + 1;
+    for _ in 0..TAKES_MAX {
+        let mut survey = Survey::new(engine, faults);
+        survey.taken = if fault!(survey, ServesBeforeEpoch) {
+            survey.last()? + 1
+        } else {
+            take_once(engine, newest, &Epoch { epoch, owner }.encode())?
+        };
+        survey.run()?;
+        let greatest = survey.epochs.iter().map(|(_, epoch)| *epoch).max().unwrap_or(0);
+        if greatest < epoch {
+            return Ok((epoch, survey));
+        }
+        // The replica that told the newest epoch lacked a newer one.
+        (newest, epoch) = (survey.taken, greatest + 1);
+    }
+    Err(StartError::Taken)
+}
+
+/// Appends a record of an epoch behind the newest one, again while there is no answer.
+fn take_once(engine: &impl Engine, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, StartError> {
+    for _ in 0..TAKES_MAX {
+        let error = match engine.take(newest, record) {
+            Ok(number) => return Ok(number),
+            Err(error) => error,
+        };
+        // It may be there, although there was no answer, or one to a repeat of it.
+        match engine.epoch()? {
+            Some(found) if found.bytes == record => return Ok(found.number),
+            Some(found) if found.number != newest => return Err(StartError::Taken),
+            _ if matches!(error, EngineError::Failed(_)) => return Err(error.into()),
+            _ => {}
+        }
+    }
+    Err(StartError::Engine(EngineError::Unanswered("no epoch could be taken".into())))
 }
 
 fn read_epoch(found: &StreamRecord) -> Result<Epoch, StartError> {
@@ -136,61 +196,66 @@ struct Parted {
     missing: RecordNumber,
 }
 
-struct Rebuild<'a, S, E> {
-    disk: &'a S,
+/// What the records of a stream say.
+struct Survey<'a, E> {
     engine: &'a E,
-    /// Files on the disk.
-    on_disk: BTreeSet<Slot>,
-    files: BTreeMap<Slot, OwnedFile>,
+    /// The record by which the stream was taken: those before it are surveyed.
+    taken: RecordNumber,
+    /// The segments of the journal, by slot.
+    segments: BTreeMap<Slot, OwnedSegment>,
     parted: BTreeMap<Slot, Parted>,
-    /// The numbers of the records by which the stream was taken, and their epochs.
+    /// Records that the replica lacks which is read, and another one has.
+    elsewhere: BTreeSet<RecordNumber>,
+    /// Records of these slots below these numbers are of no use.
+    cuts: BTreeMap<Slot, RecordNumber>,
+    /// Records, and their epochs, wherever these grow.
     epochs: Vec<(RecordNumber, u64)>,
+    /// The newest commit that counts, and records behind it that are none.
+    newest: RecordNumber,
+    others: BTreeSet<RecordNumber>,
     report: StartReport,
     faults: EngineFaults,
 }
 
-impl<'a, S: Storage, E: Engine> Rebuild<'a, S, E> {
-    fn new(disk: &'a S, engine: &'a E, faults: EngineFaults) -> Result<Rebuild<'a, S, E>, StartError> {
-        Ok(Rebuild {
-            disk,
+impl<'a, E: Engine> Survey<'a, E> {
+    fn new(engine: &'a E, faults: EngineFaults) -> Survey<'a, E> {
+        Survey {
             engine,
-            on_disk: disk.slots()?.into_iter().map(|(slot, _)| slot).collect(),
-            files: BTreeMap::new(),
+            taken: 0,
+            segments: BTreeMap::new(),
             parted: BTreeMap::new(),
+            elsewhere: BTreeSet::new(),
+            cuts: BTreeMap::new(),
             epochs: Vec::new(),
+            newest: 0,
+            others: BTreeSet::new(),
             report: StartReport::default(),
             faults,
-        })
+        }
     }
 
-    /// Makes the disk equal to the records before the one by which the stream was taken.
-    fn run(&mut self, taken: RecordNumber) -> Result<(), StartError> {
+    /// Surveys the records before the one by which the stream was taken.
+    fn run(&mut self) -> Result<(), StartError> {
         let mut last = 0;
-        while let Some(found) = self.engine.read(last + 1)?.filter(|found| found.number < taken) {
+        while let Some(found) = self.engine.read(last + 1)?.filter(|found| found.number < self.taken) {
             last = found.number;
-            self.apply(&found)?;
+            self.report.records += 1;
+            self.report.bytes += found.bytes.len() as u64;
+            self.survey(&found)?;
         }
-        // The last record is never removed.
-        if last + 1 < taken {
-            let found = self.find(taken - 1)?.ok_or(StartError::Missing { number: taken - 1 })?;
-            self.apply(&found)?;
-        }
-        if let Some(Parted { missing, .. }) = self.parted.values().next() {
-            return Err(StartError::Missing { number: *missing });
-        }
-        let unknown: Vec<Slot> = self.on_disk.iter().copied().filter(|slot| !self.files.contains_key(slot)).collect();
-        for slot in unknown {
-            if fault!(self, TailKept) {
-                let bytes = self.disk.slots()?.iter().find(|(known, _)| *known == slot).map_or(0, |(_, bytes)| *bytes);
-                self.files.insert(slot, OwnedFile::new(bytes, None));
-            } else {
-                self.disk.remove(slot)?;
+        // Nothing behind the newest commit is ever removed.
+        let mut at = self.taken - 1;
+        while at > self.newest && !fault!(self, EndBelieved) {
+            if !self.others.contains(&at) {
+                let found = self.find(at)?.ok_or(StartError::Missing { number: at })?;
+                self.survey(&found)?;
             }
+            at -= 1;
         }
-        for slot in self.files.keys() {
-            self.disk.sync(*slot)?;
+        match self.parted.values().next() {
+            Some(Parted { missing, .. }) => Err(StartError::Missing { number: *missing }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The last record of the stream, if a start takes no epoch.
@@ -204,88 +269,86 @@ impl<'a, S: Storage, E: Engine> Rebuild<'a, S, E> {
 
     fn find(&mut self, number: RecordNumber) -> Result<Option<StreamRecord>, StartError> {
         let found = self.engine.find(number)?;
-        self.report.found_elsewhere += u64::from(found.is_some());
+        if found.is_some() && self.elsewhere.insert(number) {
+            self.report.found_elsewhere += 1;
+        }
         Ok(found)
     }
 
-    fn apply(&mut self, found: &StreamRecord) -> Result<(), StartError> {
+    fn survey(&mut self, found: &StreamRecord) -> Result<(), StartError> {
         let number = found.number;
-        self.report.records += 1;
-        self.report.bytes += found.bytes.len() as u64;
         match EngineRecord::decode(&found.bytes).map_err(|_| StartError::Unreadable { number })? {
             EngineRecord::Epoch(epoch) => {
-                self.epochs.push((number, epoch.epoch));
+                self.note_epoch(number, epoch.epoch);
+                self.others.insert(number);
                 Ok(())
             }
             EngineRecord::Commit(commit) => self.commit(number, &commit),
         }
     }
 
+    fn note_epoch(&mut self, number: RecordNumber, epoch: u64) {
+        if self.epochs.iter().all(|(_, known)| *known < epoch) {
+            self.epochs.push((number, epoch));
+        }
+    }
+
     /// Whether another owner had taken the stream before this record.
     fn is_old(&self, number: RecordNumber, epoch: u64) -> bool {
-        let taken = self.epochs.iter().filter(|(taken, _)| *taken < number).map(|(_, epoch)| *epoch).max();
-        taken.is_some_and(|taken| epoch < taken) && !fault!(self, OldEpochCounts)
+        let greater = self.epochs.iter().any(|(at, known)| *at < number && *known > epoch);
+        greater && !fault!(self, OldEpochCounts)
     }
 
     fn commit(&mut self, number: RecordNumber, commit: &Commit<'_>) -> Result<(), StartError> {
         if self.is_old(number, commit.id.epoch) {
             self.report.dropped += 1;
+            self.others.insert(number);
             return Ok(());
+        }
+        self.note_epoch(number, commit.id.epoch);
+        if number > self.newest {
+            self.newest = number;
+            self.others.clear();
         }
         let Commit { slot, segment, before, .. } = *commit;
         if before == 0 {
-            self.begin(commit)?;
-        } else if !self.has_all(OtherSegment { slot, segment, newest: before })? {
+            self.begin(number, commit)?;
+        } else if !self.has_all(number, OtherSegment { slot, segment, newest: before })? {
             return Ok(());
         }
-        for (offset, bytes) in &commit.parts {
-            self.disk.write(slot, *offset, bytes)?;
-        }
-        let known = Some(OwnedSegment { number: segment, newest: number });
-        self.files.insert(slot, OwnedFile::new(commit.file_bytes, known));
+        self.segments.insert(slot, OwnedSegment { number: segment, newest: number });
         Ok(())
     }
 
-    /// Begins a segment: makes its file anew, checks what the commit says of the others, and
-    /// removes what it does not name.
-    fn begin(&mut self, commit: &Commit<'_>) -> Result<(), StartError> {
+    /// Begins a segment: checks what the commit says of the others, and ends those that it does not
+    /// name.
+    fn begin(&mut self, number: RecordNumber, commit: &Commit<'_>) -> Result<(), StartError> {
         let is_named = |slot: &Slot| commit.others.iter().any(|other| other.slot == *slot);
-        self.parted.retain(|slot, _| is_named(slot));
-        let useless: Vec<Slot> = self.files.keys().copied().filter(|slot| !is_named(slot)).collect();
-        for slot in useless {
-            self.files.remove(&slot);
-            self.remove(slot)?;
+        let known: BTreeSet<Slot> = self.segments.keys().chain(self.parted.keys()).copied().collect();
+        for slot in known.into_iter().filter(|slot| !is_named(slot)).chain([commit.slot]) {
+            self.segments.remove(&slot);
+            self.parted.remove(&slot);
+            self.cuts.insert(slot, number);
         }
         for other in &commit.others {
-            self.has_all(*other)?;
+            self.has_all(number, *other)?;
         }
-        if self.on_disk.contains(&commit.slot) {
-            if fault!(self, TailKept) {
-                return Ok(());
-            }
-            self.remove(commit.slot)?;
-        }
-        self.disk.create(commit.slot, commit.file_bytes)?;
-        self.on_disk.insert(commit.slot);
         Ok(())
     }
 
-    fn remove(&mut self, slot: Slot) -> Result<(), StartError> {
-        self.on_disk.remove(&slot);
-        Ok(self.disk.remove(slot)?)
-    }
-
-    /// Whether all records of a segment are applied up to its newest one; those that were not read
-    /// are, if a replica has them.
-    fn has_all(&mut self, of: OtherSegment) -> Result<bool, StartError> {
+    /// Whether all records of a segment are surveyed up to the newest one, as the record `at` names
+    /// it; those that were not read are, if a replica has them.
+    fn has_all(&mut self, by: RecordNumber, of: OtherSegment) -> Result<bool, StartError> {
         let OtherSegment { slot, segment, newest } = of;
         if self.parted.get(&slot).is_some_and(|parted| parted.segment == segment) {
             return Ok(false);
         }
-        let known = self.files.get(&slot).and_then(OwnedFile::segment).filter(|known| known.number == segment);
-        let known = known.map_or(0, |known| known.newest);
+        let known = self.segments.get(&slot).filter(|known| known.number == segment).map_or(0, |known| known.newest);
         if known > 0 && fault!(self, HoleBelieved) {
             return Ok(true);
+        }
+        if newest < known {
+            return Err(StartError::Forked { number: by });
         }
         // Bounded by the records of a segment.
         let (mut at, mut lacking) = (newest, Vec::new());
@@ -300,11 +363,69 @@ impl<'a, S: Storage, E: Engine> Rebuild<'a, S, E> {
                 }
                 _ => return Err(StartError::Unreadable { number: at }),
             };
-            lacking.push(found);
+            lacking.push(found.number);
         }
-        for found in lacking.iter().rev() {
-            self.apply(found)?;
+        for number in lacking.into_iter().rev() {
+            let found = self.find(number)?.ok_or(StartError::Missing { number })?;
+            self.survey(&found)?;
         }
         Ok(true)
+    }
+
+    /// Makes the disk equal to what was surveyed: the files of all segments anew, and no others.
+    fn apply(&self, disk: &impl Storage) -> Result<BTreeMap<Slot, OwnedFile>, StartError> {
+        for (slot, _) in disk.slots()? {
+            if !(fault!(self, TailKept) && self.segments.contains_key(&slot)) {
+                disk.remove(slot)?;
+            }
+        }
+        let mut files: BTreeMap<Slot, OwnedFile> = BTreeMap::new();
+        let (mut last, mut elsewhere) = (0, self.elsewhere.iter().copied().peekable());
+        loop {
+            let read = self.engine.read(last + 1)?.filter(|found| found.number < self.taken);
+            let before = read.as_ref().map_or(self.taken, |found| found.number);
+            while let Some(number) = elsewhere.next_if(|number| *number < before) {
+                let found = self.engine.find(number)?.ok_or(StartError::Missing { number })?;
+                self.apply_record(disk, &found, &mut files)?;
+            }
+            let Some(found) = read else { break };
+            elsewhere.next_if_eq(&found.number);
+            last = found.number;
+            self.apply_record(disk, &found, &mut files)?;
+        }
+        for (slot, segment) in &self.segments {
+            if files.get(slot).and_then(OwnedFile::segment) != Some(*segment) {
+                return Err(StartError::Missing { number: segment.newest });
+            }
+        }
+        for slot in files.keys() {
+            disk.sync(*slot)?;
+        }
+        Ok(files)
+    }
+
+    fn apply_record(
+        &self,
+        disk: &impl Storage,
+        found: &StreamRecord,
+        files: &mut BTreeMap<Slot, OwnedFile>,
+    ) -> Result<(), StartError> {
+        let number = found.number;
+        let commit = match EngineRecord::decode(&found.bytes).map_err(|_| StartError::Unreadable { number })? {
+            EngineRecord::Commit(commit) if !self.is_old(number, commit.id.epoch) => commit,
+            _ => return Ok(()),
+        };
+        let Commit { slot, segment, before, file_bytes, .. } = commit;
+        if self.segments.get(&slot).is_none_or(|known| known.number != segment) {
+            return Ok(());
+        }
+        if before == 0 && !(fault!(self, TailKept) && disk.slots()?.iter().any(|(known, _)| *known == slot)) {
+            disk.create(slot, file_bytes)?;
+        }
+        for (offset, bytes) in &commit.parts {
+            disk.write(slot, *offset, bytes)?;
+        }
+        files.insert(slot, OwnedFile::new(file_bytes, Some(OwnedSegment { number: segment, newest: number })));
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! A disk whose commits are records of a replicated stream, too.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use whimbrel_journal::{Fault, Slot, Storage, segment_number};
@@ -12,7 +13,7 @@ use crate::record::{Commit, CommitId, OtherSegment};
 /// Who has to have a commit before it counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// The engine.
+    /// The engine. The disk is written to, and never synced: after a loss of power it is worthless.
     Engine,
     /// The engine and the disk, which write at the same time.
     Both,
@@ -26,6 +27,9 @@ pub struct Replicated<S, E> {
     engine: E,
     acknowledgement: Acknowledgement,
     owner: Mutex<Owner>,
+    /// Records of these slots below these numbers are of no use.
+    cuts: Mutex<BTreeMap<Slot, RecordNumber>>,
+    has_stopped: AtomicBool,
     faults: EngineFaults,
 }
 
@@ -40,8 +44,6 @@ pub(crate) struct Owner {
     commits: u64,
     /// Files with a segment that have been removed since a segment was begun last.
     removed: Vec<Slot>,
-    /// Records of these slots below these numbers are of no use.
-    cuts: BTreeMap<Slot, RecordNumber>,
     /// The error that has ended all writing.
     fault: Option<Fault>,
 }
@@ -113,9 +115,17 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         engine: E,
         acknowledgement: Acknowledgement,
         owner: Owner,
+        cuts: BTreeMap<Slot, RecordNumber>,
         faults: EngineFaults,
     ) -> Replicated<S, E> {
-        Replicated { disk, engine, acknowledgement, owner: Mutex::new(owner), faults }
+        let (owner, cuts, has_stopped) = (Mutex::new(owner), Mutex::new(cuts), AtomicBool::new(false));
+        Replicated { disk, engine, acknowledgement, owner, cuts, has_stopped, faults }
+    }
+
+    /// Ends all writing at the next time that the engine does not answer: otherwise a commit waits
+    /// for it without an end.
+    pub fn stop(&self) {
+        self.has_stopped.store(true, Ordering::Relaxed);
     }
 
     /// Removes some records that are of no use; tells whether there are more. Commits may go on
@@ -124,14 +134,18 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
     /// # Errors
     /// When the engine does not do it; it may be tried again.
     pub fn cut(&self) -> Result<bool, EngineError> {
-        let next = self.owner().cuts.first_key_value().map(|(slot, below)| (*slot, *below));
+        let next = self.cuts().first_key_value().map(|(slot, below)| (*slot, *below));
         let Some((slot, below)) = next else { return Ok(false) };
         let has_more = self.engine.cut(slot, below)?;
-        let mut owner = self.owner();
-        if !has_more && owner.cuts.get(&slot) == Some(&below) {
-            owner.cuts.remove(&slot);
+        let mut cuts = self.cuts();
+        if !has_more && cuts.get(&slot) == Some(&below) {
+            cuts.remove(&slot);
         }
-        Ok(!owner.cuts.is_empty())
+        Ok(!cuts.is_empty())
+    }
+
+    fn cuts(&self) -> MutexGuard<'_, BTreeMap<Slot, RecordNumber>> {
+        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn owner(&self) -> MutexGuard<'_, Owner> {
@@ -169,7 +183,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         (owner.last, owner.commits) = (number, owner.commits + 1);
         if segment.newest == 0 {
             let useless = std::mem::take(&mut owner.removed).into_iter().chain([slot]);
-            owner.cuts.extend(useless.map(|slot| (slot, number)));
+            self.cuts().extend(useless.map(|slot| (slot, number)));
         }
         let file = owner.files.get_mut(&slot).expect("it was just written to");
         file.segment = Some(OwnedSegment { newest: number, ..segment });
@@ -184,8 +198,8 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         }
     }
 
-    /// Appends a record behind the record `last`, again until there is an answer: the engine ends
-    /// this by an error that is none of [`EngineError::Unanswered`].
+    /// Appends a record behind the record `last`, again until there is an answer, the engine fails
+    /// otherwise, or [`Replicated::stop`].
     fn append(
         &self,
         mut last: RecordNumber,
@@ -194,7 +208,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         meanwhile: &mut dyn FnMut(),
     ) -> Result<RecordNumber, Fault> {
         let mut meanwhile = Some(meanwhile);
-        loop {
+        while !self.has_stopped.load(Ordering::Relaxed) {
             let appended = self.engine.append(subject, last, record, &mut || {
                 if let Some(meanwhile) = meanwhile.take() {
                     meanwhile();
@@ -209,17 +223,27 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
                     Ok(Some(found)) if found.bytes == record => return Ok(found.number),
                     Ok(Some(found)) if fault!(self, RefusalIgnored) => last = found.number,
                     Ok(Some(_)) => return Err(Fault::Failed(TAKEN.into())),
+                    Ok(None) if self.engine.last().is_ok_and(|end| end < last) => {
+                        return Err(Fault::Failed(SHORTER.into()));
+                    }
                     // The replica lacks the record that another one has refused this one for.
                     Ok(None) | Err(EngineError::Refused | EngineError::Unanswered(_)) => {}
                     Err(EngineError::Failed(text)) => return Err(Fault::Failed(text)),
                 },
             }
         }
+        Err(Fault::Failed(STOPPED.into()))
     }
 }
 
 /// The error of a commit behind which another owner has taken the stream.
 const TAKEN: &str = "another broker has taken this broker's stream";
+
+/// The error of a commit to a stream that ends before what it had acknowledged.
+const SHORTER: &str = "the stream ends before records that it had acknowledged: it was made anew, or restored";
+
+/// The error of a commit that is not waited for any more.
+const STOPPED: &str = "the broker has stopped, and its engine does not answer";
 
 impl<S: Storage, E: Engine> Storage for Replicated<S, E> {
     fn slots(&self) -> Result<Vec<(Slot, u64)>, Fault> {
@@ -229,7 +253,6 @@ impl<S: Storage, E: Engine> Storage for Replicated<S, E> {
     fn create(&self, slot: Slot, bytes: u64) -> Result<(), Fault> {
         self.disk.create(slot, bytes)?;
         let mut owner = self.owner();
-        owner.removed.retain(|removed| *removed != slot);
         owner.files.insert(slot, OwnedFile::new(bytes, None));
         Ok(())
     }

@@ -89,6 +89,13 @@ impl TwinEngine {
         self.state().records.remove(&number);
     }
 
+    /// The stream is empty again, and its numbers begin with 1.
+    pub fn make_anew(&self) {
+        let mut state = self.state();
+        state.records.clear();
+        state.last = 0;
+    }
+
     /// The numbers of all records, with their subjects.
     pub fn records(&self) -> Vec<(RecordNumber, Subject)> {
         self.state().records.iter().map(|(number, (subject, _))| (*number, *subject)).collect()
@@ -143,7 +150,7 @@ impl TwinStream {
 
     fn newest_epoch(&self) -> RecordNumber {
         let epochs = self.records.iter().rev().filter(|(_, (subject, _))| *subject == Subject::Epoch);
-        epochs.map(|(number, _)| *number).next().unwrap_or(0)
+        epochs.map(|(number, _)| *number).find(|number| !self.hidden.contains(number)).unwrap_or(0)
     }
 
     fn record(&self, number: RecordNumber) -> Option<StreamRecord> {
@@ -201,6 +208,10 @@ impl Engine for TwinEngine {
 
     fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
         self.request(|state| Ok(state.record(number)))
+    }
+
+    fn last(&self) -> Result<RecordNumber, EngineError> {
+        self.request(|state| Ok(state.last))
     }
 
     fn cut(&self, slot: Slot, below: RecordNumber) -> Result<bool, EngineError> {

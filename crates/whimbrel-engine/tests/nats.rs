@@ -1,108 +1,29 @@
 //! A journal on three real servers: `WHIMBREL_NATS_SERVER` names the program of a server; without
 //! it nothing is tested here. `make test-engine` builds it and sets the variable.
 
-use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod cluster;
 
-use whimbrel_engine::nats::{Nats, NatsOptions};
+use std::fs;
+use std::path::Path;
+
+use cluster::{Cluster, SERVERS};
+use whimbrel_engine::nats::Nats;
 use whimbrel_engine::{Acknowledgement, Engine, Replicated, StartReport, Subject};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::{Journal, Log, Options, ReadBuffer, StreamId, Wanted};
 
-const SERVERS: usize = 3;
-
-/// How long servers may take until they serve.
-const READY_WITHIN: Duration = Duration::from_secs(60);
-
 const STREAM: StreamId = StreamId { kind: 1, id: 7 };
 
-struct Cluster {
-    folder: tempfile::TempDir,
-    program: PathBuf,
-    ports: Vec<u16>,
-    servers: Vec<Option<Child>>,
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
-}
-
-impl Cluster {
-    /// Starts servers; `None`: there is no program.
-    fn start() -> Option<Cluster> {
-        let Some(program) = std::env::var_os("WHIMBREL_NATS_SERVER") else {
-            println!("not tested: WHIMBREL_NATS_SERVER is not set; `make test-engine` sets it");
-            return None;
-        };
-        let folder = tempfile::tempdir().expect("a folder");
-        let ports: Vec<u16> = (0..SERVERS).map(|_| free_port()).collect();
-        let routes: Vec<u16> = (0..SERVERS).map(|_| free_port()).collect();
-        let listed: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
-        for (number, (port, route)) in ports.iter().zip(&routes).enumerate() {
-            let config = format!(
-                "listen: 127.0.0.1:{port}\nserver_name: n{number}\nmax_payload: 8MB\n\
-                 jetstream {{ store_dir: {:?}, sync_interval: always }}\n\
-                 cluster {{ name: engine, listen: 127.0.0.1:{route}, routes: [{}] }}\n",
-                folder.path().join(format!("n{number}")),
-                listed.join(", "),
-            );
-            fs::write(folder.path().join(format!("n{number}.conf")), config).expect("it is written");
-        }
-        let program = program.into();
-        let mut cluster = Cluster { folder, program, ports, servers: (0..SERVERS).map(|_| None).collect() };
-        (0..SERVERS).for_each(|number| cluster.run(number));
-        Some(cluster)
-    }
-
-    fn run(&mut self, number: usize) {
-        let path = |kind: &str| self.folder.path().join(format!("n{number}.{kind}"));
-        let mut server = Command::new(&self.program);
-        server.arg("-c").arg(path("conf")).arg("-l").arg(path("log")).stdout(Stdio::null()).stderr(Stdio::null());
-        self.servers[number] = Some(server.spawn().expect("the server starts"));
-    }
-
-    fn kill(&mut self, number: usize) {
-        let mut server = self.servers[number].take().expect("it runs");
-        server.kill().expect("it is killed");
-        server.wait().expect("it has ended");
-    }
-
-    /// A connection, once a stream with three copies can be made.
-    fn connect(&self) -> Nats {
-        let servers: Vec<String> = self.ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
-        let options = NatsOptions { servers, broker: "north".into(), replicas: SERVERS };
-        let begun = Instant::now();
-        loop {
-            match Nats::connect(&options) {
-                Ok(nats) => return nats,
-                Err(error) => assert!(begun.elapsed() < READY_WITHIN, "{error}"),
-            }
-        }
-    }
-
-    fn open(&self, folder: &Path, owner: u64) -> (Journal<Replicated<Directory, Nats>>, StartReport) {
-        let disk = Directory::open(folder).expect("the folder opens");
-        let identity = disk.random().expect("a number");
-        let (storage, report) =
-            Replicated::start(disk, self.connect(), owner, Acknowledgement::Both).expect("the stream is taken");
-        let options = Options { segment_bytes: 1 << 20, batch_bytes: 64 << 10, max_bytes: 64 << 20 };
-        let (log, opened) = Log::open(&storage, options, identity).expect("the journal opens");
-        assert_eq!(opened.damages, []);
-        (Journal::start(storage, log, |_| {}).expect("threads start"), report)
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for server in self.servers.iter_mut().flatten() {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
-    }
+/// A journal on a cluster and a disk.
+fn open(cluster: &Cluster, folder: &Path, owner: u64) -> (Journal<Replicated<Directory, Nats>>, StartReport) {
+    let disk = Directory::open(folder).expect("the folder opens");
+    let identity = disk.random().expect("a number");
+    let (storage, report) =
+        Replicated::start(disk, cluster.connect("north"), owner, Acknowledgement::Both).expect("the stream is taken");
+    let options = Options { segment_bytes: 1 << 20, batch_bytes: 64 << 10, max_bytes: 64 << 20 };
+    let (log, opened) = Log::open(&storage, options, identity).expect("the journal opens");
+    assert_eq!(opened.damages, []);
+    (Journal::start(storage, log, |_| {}).expect("threads start"), report)
 }
 
 fn payload(tick: u64) -> Vec<u8> {
@@ -137,7 +58,7 @@ fn a_journal_outlives_its_disk_and_any_server() {
     let Some(mut cluster) = Cluster::start() else { return };
     let folders = tempfile::tempdir().expect("a folder");
     let folder = |number: u64| folders.path().join(number.to_string());
-    let (journal, report) = cluster.open(&folder(1), 1);
+    let (journal, report) = open(&cluster, &folder(1), 1);
     assert_eq!((report.epoch, report.records), (1, 0));
     append(&journal, 1..3_000);
     // One of them leads the stream.
@@ -149,7 +70,7 @@ fn a_journal_outlives_its_disk_and_any_server() {
     }
     drop(journal);
     fs::remove_dir_all(folder(1)).expect("it is removed");
-    let (journal, report) = cluster.open(&folder(2), 2);
+    let (journal, report) = open(&cluster, &folder(2), 2);
     assert_eq!(report.epoch, 2);
     assert_eq!(ticks_of(&journal), (1..6_000).collect::<Vec<_>>());
     append(&journal, 6_000..6_100);
@@ -158,7 +79,7 @@ fn a_journal_outlives_its_disk_and_any_server() {
     (0..SERVERS).for_each(|number| cluster.run(number));
     append(&journal, 6_100..6_200);
     drop(journal);
-    let (journal, _) = cluster.open(&folder(3), 3);
+    let (journal, _) = open(&cluster, &folder(3), 3);
     assert_eq!(ticks_of(&journal), (1..6_200).collect::<Vec<_>>());
 }
 
@@ -166,9 +87,9 @@ fn a_journal_outlives_its_disk_and_any_server() {
 fn a_former_owner_is_refused() {
     let Some(cluster) = Cluster::start() else { return };
     let folders = tempfile::tempdir().expect("a folder");
-    let (former, _) = cluster.open(&folders.path().join("a"), 1);
+    let (former, _) = open(&cluster, &folders.path().join("a"), 1);
     append(&former, 1..100);
-    let (successor, report) = cluster.open(&folders.path().join("b"), 2);
+    let (successor, report) = open(&cluster, &folders.path().join("b"), 2);
     assert_eq!((report.epoch, ticks_of(&successor).len()), (2, 99));
     append(&successor, 100..200);
     let (stream, _) = former.open_stream(STREAM).expect("it is taken");
@@ -182,7 +103,7 @@ fn a_former_owner_is_refused() {
 #[test]
 fn records_are_removed_a_thousand_at_a_time() {
     let Some(cluster) = Cluster::start() else { return };
-    let nats = cluster.connect();
+    let nats = cluster.connect("north");
     let (one, other) = (Subject::Slot(1), Subject::Slot(11));
     let mut last = 0;
     for number in 0..2_500 {

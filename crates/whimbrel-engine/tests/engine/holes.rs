@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use whimbrel_engine::twin::TwinEngine;
-use whimbrel_engine::{Acknowledgement, RecordNumber, StartError, Subject};
+use whimbrel_engine::twin::{RequestFate, TwinEngine};
+use whimbrel_engine::{
+    Acknowledgement, Engine, EngineError, RecordNumber, Replicated, StartError, StreamRecord, Subject,
+};
 use whimbrel_journal::twin::Twin;
-use whimbrel_journal::{Log, Stepped};
+use whimbrel_journal::{Log, Stepped, Storage};
 
 use crate::common::{Model, SMALL, Work, look};
 use crate::lives::{Start, started};
@@ -92,4 +94,150 @@ fn the_last_record_of_the_stream_must_be_there() {
     engine.lose(last);
     let again = started(Arc::new(Twin::new()), engine, 2, Acknowledgement::Both);
     assert_eq!(again.map(|_| ()), Err(StartError::Missing { number: last }));
+}
+
+/// The last commit before two starts, of which the first one did nothing; tells what is wrong.
+pub fn the_end_is_hidden(start: &Start) -> Result<(), String> {
+    let (engine, model) = worked(start, 5);
+    let (last, _) = *engine.records().last().expect("there are some");
+    started_again(start, &engine)?;
+    engine.hide([last, last + 1]);
+    let (found, elsewhere) = started_again(start, &engine)?;
+    if found == model && elsewhere > 0 { Ok(()) } else { Err("the last commit is not there".into()) }
+}
+
+#[test]
+fn the_last_commit_is_found_behind_the_epochs_of_later_starts() {
+    assert_eq!(the_end_is_hidden(&started), Ok(()));
+}
+
+#[test]
+fn an_epoch_is_greater_than_all_before_although_a_replica_lacks_some() {
+    let (engine, _) = worked(&started, 6);
+    let start = || started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    let epochs = |engine: &TwinEngine| -> Vec<RecordNumber> {
+        let all = engine.records().into_iter().filter(|(_, subject)| *subject == Subject::Epoch);
+        all.map(|(number, _)| number).collect()
+    };
+    assert_eq!(start().1.epoch, 2);
+    assert_eq!(start().1.epoch, 3);
+    // The one that tells the newest epoch knows the first only; the one that is read has all.
+    let (asked, read) = (epochs(&engine)[1..].to_vec(), Vec::new());
+    engine.hide(asked);
+    let engine = Apart { engine: &engine, read };
+    let (_, report) = Replicated::start(Arc::new(Twin::new()), engine, 2, Acknowledgement::Engine).expect("started");
+    assert_eq!(report.epoch, 4);
+}
+
+/// An engine whose records are read at another replica than the one that tells epochs.
+struct Apart<'a> {
+    engine: &'a TwinEngine,
+    read: Vec<RecordNumber>,
+}
+
+impl Engine for Apart<'_> {
+    fn append(
+        &self,
+        subject: Subject,
+        last: RecordNumber,
+        record: &[u8],
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<RecordNumber, EngineError> {
+        self.engine.append(subject, last, record, meanwhile)
+    }
+
+    fn take(&self, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, EngineError> {
+        self.engine.take(newest, record)
+    }
+
+    fn epoch(&self) -> Result<Option<StreamRecord>, EngineError> {
+        self.engine.epoch()
+    }
+
+    fn read(&self, from: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
+        let at = self.engine.records().into_iter().map(|(number, _)| number);
+        match at.filter(|number| *number >= from && !self.read.contains(number)).min() {
+            Some(number) => self.engine.find(number),
+            None => Ok(None),
+        }
+    }
+
+    fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
+        self.engine.find(number)
+    }
+
+    fn last(&self) -> Result<RecordNumber, EngineError> {
+        self.engine.last()
+    }
+
+    fn cut(&self, slot: u32, below: RecordNumber) -> Result<bool, EngineError> {
+        self.engine.cut(slot, below)
+    }
+}
+
+#[test]
+fn a_refused_start_leaves_the_disk_as_it_was() {
+    let (engine, _) = worked(&started, 7);
+    let disk = Arc::new(Twin::new());
+    started(Arc::clone(&disk), Arc::clone(&engine), 2, Acknowledgement::Both).expect("started");
+    let contents = |disk: &Twin| -> Vec<Option<Vec<u8>>> {
+        let slots = disk.slots().expect("they are listed");
+        slots.into_iter().map(|(slot, _)| disk.contents(slot)).collect()
+    };
+    let before = contents(&disk);
+    let commits = engine.records().into_iter().filter(|(_, subject)| *subject != Subject::Epoch);
+    let (last, _) = commits.max().expect("there are some");
+    engine.lose(last);
+    let again = started(Arc::clone(&disk), engine, 3, Acknowledgement::Both);
+    assert_eq!(again.map(|_| ()), Err(StartError::Missing { number: last }));
+    assert!(!before.is_empty() && before == contents(&disk));
+    // Nor does an empty stream remove a journal: that of another broker, or one that was made anew.
+    let empty = started(Arc::clone(&disk), Arc::new(TwinEngine::new()), 3, Acknowledgement::Both);
+    assert_eq!(empty.map(|_| ()), Err(StartError::Empty));
+    assert_eq!(before, contents(&disk));
+}
+
+#[test]
+fn what_is_of_no_use_is_removed_after_a_restart_too() {
+    let mut rng = fastrand::Rng::with_seed(8);
+    let engine = Arc::new(TwinEngine::new());
+    let (storage, _) =
+        started(Arc::new(Twin::new()), Arc::clone(&engine), 1, Acknowledgement::Engine).expect("started");
+    let (log, _) = Log::open(&storage, SMALL, 7).expect("the journal opens");
+    let mut work = Work::new(Stepped::new(log, &storage));
+    (0..20_000).for_each(|_| work.step(&mut rng));
+    let before = engine.records().len();
+    let (storage, _) =
+        started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    while storage.cut().expect("it is answered") {}
+    assert!(before > 2 * engine.records().len(), "{before} records, and then {}", engine.records().len());
+    assert!(started_again(&started, &engine).is_ok());
+}
+
+#[test]
+fn a_stream_that_was_made_anew_ends_its_owner() {
+    let (engine, _) = worked(&started, 9);
+    let (storage, _) =
+        started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    let (log, _) = Log::open(&storage, SMALL, 7).expect("the journal opens");
+    let mut work = Work::new(Stepped::new(log, &storage));
+    engine.make_anew();
+    work.append(9, 1, 10);
+    work.journal.settle();
+    let fault = work.journal.log.poisoned().expect("its next commit is refused").to_string();
+    assert!(fault.contains("ends before records that it had acknowledged"), "{fault}");
+}
+
+#[test]
+fn a_broker_that_stops_does_not_wait_for_its_engine() {
+    let (engine, _) = worked(&started, 10);
+    let (storage, _) =
+        started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    let (log, _) = Log::open(&storage, SMALL, 7).expect("the journal opens");
+    let mut work = Work::new(Stepped::new(log, &storage));
+    engine.set_fates(|| RequestFate::RequestLost);
+    storage.stop();
+    work.append(9, 1, 10);
+    work.journal.settle();
+    assert!(work.journal.log.poisoned().is_some());
 }

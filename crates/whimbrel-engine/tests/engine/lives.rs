@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
 use whimbrel_engine::{Acknowledgement, Engine, Replicated, StartError, StartReport};
-use whimbrel_journal::twin::Twin;
+use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{Log, OpenError, Stepped, Ticket};
 
 use crate::common::{Model, SMALL, Work, fates, look};
@@ -23,7 +23,9 @@ pub struct Story {
     possible: Vec<BTreeMap<u64, Model>>,
     acknowledgement: Acknowledgement,
     life: u64,
+    /// Lives that ended while they started, and that did not.
     pub ended: u64,
+    pub started: u64,
 }
 
 /// One of so many requests is lost, arrives late or is not answered, and at one the sender ends.
@@ -51,6 +53,7 @@ impl Story {
             acknowledgement: if rng.bool() { Acknowledgement::Both } else { Acknowledgement::Engine },
             life: 0,
             ended: 0,
+            started: 0,
         }
     }
 
@@ -99,6 +102,7 @@ impl Story {
         if !report.damages.is_empty() {
             return Err(format!("damaged: {:?}", report.damages));
         }
+        self.started += 1;
         let mut work = Work::new(Stepped::new(log, &storage));
         let base = look(&work.journal);
         if !self.possible.contains(&base) {
@@ -126,7 +130,7 @@ pub fn started(disk: Arc<Twin>, engine: Arc<TwinEngine>, owner: u64, ack: Acknow
 
 /// The first seed and life in which something is wrong.
 pub fn first_wrong(seeds: u64, start: &Start) -> Option<String> {
-    let mut ended = 0;
+    let (mut ended, mut begun) = (0, 0);
     for seed in 0..seeds {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut story = Story::new(&mut rng);
@@ -135,9 +139,16 @@ pub fn first_wrong(seeds: u64, start: &Start) -> Option<String> {
                 return Some(format!("seed {seed}, life {life}: {wrong}"));
             }
         }
-        ended += story.ended;
+        // When all is well it starts.
+        story.engine.heal();
+        let disk = story.next_disk(&mut rng).crashed(|| Fate::Old);
+        let started = start(Arc::new(disk), Arc::clone(&story.engine), 9, story.acknowledgement);
+        if let Err(error) = started {
+            return Some(format!("seed {seed}: {error}"));
+        }
+        (ended, begun) = (ended + story.ended, begun + story.started);
     }
-    assert!(ended > seeds / 4, "some starts end: {ended}");
+    assert!(ended > seeds && begun > 4 * seeds, "of {} starts {ended} ended, and {begun} did not", 8 * seeds);
     None
 }
 

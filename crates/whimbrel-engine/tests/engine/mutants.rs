@@ -6,7 +6,7 @@ use whimbrel_engine::twin::TwinEngine;
 use whimbrel_engine::{Acknowledgement, EngineMutant, Replicated};
 use whimbrel_journal::twin::Twin;
 
-use crate::holes::one_replica_lacks_some;
+use crate::holes::{one_replica_lacks_some, the_end_is_hidden};
 use crate::lives::{Start, first_wrong};
 use crate::owners::{a_former_owner_has_appended, go_on_after_a_successor};
 
@@ -60,5 +60,11 @@ fn a_hole_is_not_believed() {
 #[test]
 fn an_owner_of_a_lower_epoch_does_not_count() {
     let wrong = a_former_owner_has_appended(&with(EngineMutant::OldEpochCounts));
+    println!("{}", wrong.expect_err("the mutant is noticed"));
+}
+
+#[test]
+fn what_is_read_last_is_not_the_end() {
+    let wrong = the_end_is_hidden(&with(EngineMutant::EndBelieved));
     println!("{}", wrong.expect_err("the mutant is noticed"));
 }

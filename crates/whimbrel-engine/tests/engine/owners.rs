@@ -145,6 +145,10 @@ fn of_two_starts_at_once_one_is_refused() {
             self.0.find(number)
         }
 
+        fn last(&self) -> Result<RecordNumber, EngineError> {
+            self.0.last()
+        }
+
         fn cut(&self, slot: u32, below: RecordNumber) -> Result<bool, EngineError> {
             self.0.cut(slot, below)
         }

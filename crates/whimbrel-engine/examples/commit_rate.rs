@@ -1,0 +1,110 @@
+//! Measures a journal on its own disk, on an engine, and on both, in turns on one machine:
+//! `WHIMBREL_NATS_SERVER=nats-server commit_rate SECONDS`.
+
+#[path = "../tests/cluster/mod.rs"]
+mod cluster;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cluster::Cluster;
+use whimbrel_engine::{Acknowledgement, Replicated};
+use whimbrel_journal::file::Directory;
+use whimbrel_journal::{Journal, Log, Options, Storage, StreamId, Ticket};
+
+/// Bytes of a record, as in the trial of the design.
+const RECORD_BYTES: usize = 418;
+
+/// Appenders, and how many records of each may wait for their commit.
+const LOADS: [(u64, usize); 3] = [(1, 1), (1, 64), (16, 64)];
+
+/// Rounds; the median of each figure is shown.
+const ROUNDS: usize = 3;
+
+type AnyStorage = Arc<dyn Storage + Send + Sync>;
+
+/// Records a second, and the times of commits.
+struct Measured {
+    rate: f64,
+    median: Duration,
+    p99: Duration,
+}
+
+fn append_for(journal: &Journal<AnyStorage>, stream: u64, window: usize, time: Duration) -> Vec<Duration> {
+    let (stream, _) = journal.open_stream(StreamId { kind: 1, id: stream }).expect("it is taken");
+    let record = [7; RECORD_BYTES];
+    let mut waiting: VecDeque<(Ticket, Instant)> = VecDeque::new();
+    let (mut took, begun) = (Vec::new(), Instant::now());
+    let mut finish = |(ticket, since): (Ticket, Instant)| {
+        journal.wait(ticket).expect("it becomes durable");
+        took.push(since.elapsed());
+    };
+    for tick in 1.. {
+        if begun.elapsed() > time {
+            break;
+        }
+        let since = Instant::now();
+        waiting.push_back((journal.append(stream, tick, &[&record]).expect("it is taken"), since));
+        if waiting.len() >= window {
+            finish(waiting.pop_front().expect("there are some"));
+        }
+        // What is logged is released at once, so that the log stays small.
+        if tick % 4_096 == 0 {
+            journal.chop(stream, tick - 2_048).expect("it is taken");
+        }
+    }
+    waiting.into_iter().for_each(finish);
+    took
+}
+
+fn measure(storage: AnyStorage, (appenders, window): (u64, usize), time: Duration) -> Measured {
+    let (log, _) = Log::open(&storage, Options::default(), 1).expect("the journal opens");
+    let journal = Journal::start(storage, log, |_| {}).expect("threads start");
+    let begun = Instant::now();
+    let mut took: Vec<Duration> = std::thread::scope(|scope| {
+        let threads = (0..appenders).map(|stream| {
+            scope.spawn({
+                let journal = &journal;
+                move || append_for(journal, stream, window, time)
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
+    });
+    let rate = took.len() as f64 / begun.elapsed().as_secs_f64();
+    took.sort_unstable();
+    Measured { rate, median: took[took.len() / 2], p99: took[took.len() * 99 / 100] }
+}
+
+fn main() {
+    let seconds = std::env::args().nth(1).and_then(|seconds| seconds.parse().ok()).unwrap_or(5);
+    let time = Duration::from_secs(seconds);
+    let Some(cluster) = Cluster::start() else { return };
+    let kinds = [("own disk", None), ("engine", Some(Acknowledgement::Engine)), ("both", Some(Acknowledgement::Both))];
+    println!("{:<10} {:>9} {:>7} {:>12} {:>9} {:>9}", "log", "appenders", "window", "records/s", "p50 ms", "p99 ms");
+    for load in LOADS {
+        let mut all: Vec<Vec<Measured>> = kinds.iter().map(|_| Vec::new()).collect();
+        for round in 0..ROUNDS {
+            for (number, (_, acknowledgement)) in kinds.iter().enumerate() {
+                let folder = tempfile::tempdir().expect("a folder");
+                let disk = Directory::open(folder.path()).expect("it opens");
+                let storage: AnyStorage = match acknowledgement {
+                    None => Arc::new(disk),
+                    Some(acknowledgement) => {
+                        let engine = cluster.connect(&format!("b{number}-{}-{}-{round}", load.0, load.1));
+                        Arc::new(Replicated::start(disk, engine, 1, *acknowledgement).expect("it is taken").0)
+                    }
+                };
+                all[number].push(measure(storage, load, time));
+            }
+        }
+        for ((name, _), mut measured) in kinds.iter().zip(all) {
+            measured.sort_by(|one, other| one.rate.total_cmp(&other.rate));
+            let Measured { rate, median, p99 } = &measured[ROUNDS / 2];
+            let millis = |time: &Duration| time.as_secs_f64() * 1_000.0;
+            let (appenders, window) = load;
+            println!("{name:<10} {appenders:>9} {window:>7} {rate:>12.0} {:>9.2} {:>9.2}", millis(median), millis(p99));
+        }
+    }
+}
