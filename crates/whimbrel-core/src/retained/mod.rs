@@ -261,8 +261,8 @@ impl Retained {
     /// Withholds the messages that a broker in these domains may not carry: it has retained them
     /// when it was in others. Returns their topics.
     pub(crate) fn withhold_outside(&mut self, domains: &Domains) -> Vec<Box<str>> {
-        let is_outside = |topic: &Box<str>| !self.label(topic).admits(domains);
-        let outside: Vec<Box<str>> = self.labelled.iter().filter(|topic| is_outside(topic)).cloned().collect();
+        let outside = self.labelled.iter().filter(|topic| !self.label(topic).admits(domains));
+        let outside: Vec<Box<str>> = outside.cloned().collect();
         for topic in &outside {
             let version = self.version(topic).expect("it has a message");
             self.forget(topic);
