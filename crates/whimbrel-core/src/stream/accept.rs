@@ -3,7 +3,9 @@
 
 use core::time::Duration;
 
-use whimbrel_event::{AcceptedEvent, Domains, Event, EventRef, Headers, Publisher, Qos, Reliability, Time};
+use whimbrel_event::{
+    AcceptedEvent, DomainLabel, Domains, Event, EventRef, Headers, Publisher, Qos, Reliability, Time,
+};
 use whimbrel_net::Net;
 
 use crate::api::{Accepted, EventStep, Kick, Link, Output, Publish, Reason, Refusal};
@@ -70,27 +72,25 @@ fn check_size(overlay: &Overlay, event: &EventRef<'_>) -> Result<(), Refusal> {
     if is_too_large { Err(Refusal::TooLargeForOthers) } else { Ok(()) }
 }
 
-/// An event with the label of its topic's domains, unless any broker may carry it. The will of a
-/// session from another broker may have a label already, which stays.
+/// Which brokers may carry an event of a topic with these domains. The will of a session from
+/// another broker may have a label already, which stays.
+#[inline]
+fn label_of<'a>(event: &EventRef<'a>, domains: Option<&'a Domains>) -> DomainLabel<'a> {
+    let own = event.headers.domains;
+    if own.is_any() { domains.map_or(own, Domains::label) } else { own }
+}
+
+/// An event with this label.
 ///
 /// # Errors
 /// When this broker may not carry it.
-#[inline]
-fn labelled<'a>(
-    net: &mut Net,
-    event: &EventRef<'a>,
-    domains: Option<&'a Domains>,
-) -> Result<Option<EventRef<'a>>, Refusal> {
-    let own = event.headers.domains;
-    let label = if own.is_any() { domains.map_or(own, Domains::label) } else { own };
-    if label.is_any() {
-        return Ok(None);
-    }
+#[cold]
+fn labelled<'a>(net: &mut Net, event: &EventRef<'a>, label: DomainLabel<'a>) -> Result<EventRef<'a>, Refusal> {
     if !net.domains().may_carry_here(label) {
         net.domains().record_refusal(DomainPlace::Publish);
         return Err(Refusal::OutsideDomains);
     }
-    Ok(Some(EventRef { headers: Headers { domains: label, ..event.headers }, ..*event }))
+    Ok(EventRef { headers: Headers { domains: label, ..event.headers }, ..*event })
 }
 
 impl Broker {
@@ -259,7 +259,8 @@ impl Broker {
     fn accept(&mut self, now: Time, incoming: &Incoming<'_>, out: &mut dyn Output) -> Result<AcceptOutcome, Refusal> {
         let route = self.router.route(incoming.event.topic).map_err(Refusal::BadTopic)?;
         let domains = self.router.domains(route);
-        let labelled = labelled(&mut self.overlay.net, incoming.event, domains.as_ref())?;
+        let (label, net) = (label_of(incoming.event, domains.as_ref()), &mut self.overlay.net);
+        let labelled = if label.is_any() { None } else { Some(labelled(net, incoming.event, label)?) };
         let incoming = &Incoming { event: labelled.as_ref().unwrap_or(incoming.event), ..*incoming };
         let Incoming { event, binding, kind, answer, from, number } = *incoming;
         let retain = event.headers.retain;
