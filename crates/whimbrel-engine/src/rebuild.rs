@@ -149,7 +149,7 @@ fn take<E: Engine>(engine: &E, owner: u64, faults: EngineFaults) -> Result<(u64,
     for _ in 0..TAKES_MAX {
         let mut survey = Survey::new(engine, faults);
         survey.taken = if fault!(survey, ServesBeforeEpoch) {
-            survey.last()? + 1
+            engine.last()? + 1
         } else {
             take_once(engine, newest, &Epoch { epoch, owner }.encode())?
         };
@@ -258,15 +258,6 @@ impl<'a, E: Engine> Survey<'a, E> {
         }
     }
 
-    /// The last record of the stream, if a start takes no epoch.
-    fn last(&self) -> Result<RecordNumber, StartError> {
-        let mut last = 0;
-        while let Some(found) = self.engine.read(last + 1)? {
-            last = found.number;
-        }
-        Ok(last)
-    }
-
     fn find(&mut self, number: RecordNumber) -> Result<Option<StreamRecord>, StartError> {
         let found = self.engine.find(number)?;
         if found.is_some() && self.elsewhere.insert(number) {
@@ -336,7 +327,7 @@ impl<'a, E: Engine> Survey<'a, E> {
         Ok(())
     }
 
-    /// Whether all records of a segment are surveyed up to the newest one, as the record `at` names
+    /// Whether all records of a segment are surveyed up to the newest one, as the record `by` names
     /// it; those that were not read are, if a replica has them.
     fn has_all(&mut self, by: RecordNumber, of: OtherSegment) -> Result<bool, StartError> {
         let OtherSegment { slot, segment, newest } = of;

@@ -154,18 +154,16 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
 
     /// Makes what was written to a file a record, and the disk durable as far as it has to be.
     fn commit(&self, owner: &mut Owner, slot: Slot) -> Result<(), Fault> {
-        let others = owner.others(slot);
-        let Owner { epoch, commits, files, .. } = owner;
-        let file = files.get_mut(&slot).expect("only files that were made are written to");
-        let segment = file.continued();
-        let written = std::mem::take(&mut file.written);
+        let file = owner.files.get_mut(&slot).expect("only files that were made are written to");
+        let (segment, file_bytes, written) = (file.continued(), file.bytes, std::mem::take(&mut file.written));
+        let others = if segment.newest == 0 { owner.others(slot) } else { Vec::new() };
         let record = Commit {
-            id: CommitId { epoch: *epoch, number: *commits + 1 },
+            id: CommitId { epoch: owner.epoch, number: owner.commits + 1 },
             slot,
             segment: segment.number,
-            file_bytes: file.bytes,
+            file_bytes,
             before: segment.newest,
-            others: if segment.newest == 0 { others } else { Vec::new() },
+            others,
             parts: written.iter().map(|(offset, bytes)| (*offset, &**bytes)).collect(),
         };
         let record = record.encode();

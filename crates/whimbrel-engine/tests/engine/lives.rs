@@ -28,7 +28,7 @@ pub struct Story {
     pub started: u64,
 }
 
-/// One of so many requests is lost, arrives late or is not answered, and at one the sender ends.
+/// Of `one_of` requests one is lost, arrives late or is not answered; at `end_at` the sender ends.
 fn weather(rng: &mut fastrand::Rng, one_of: u32, end_at: u64) -> impl FnMut() -> RequestFate + Send + use<> {
     let mut rng = rng.fork();
     let mut requests = 0;
