@@ -4,12 +4,15 @@
 //! Calls block: they are made by the journal's threads, never by a task. A runtime of its own, with
 //! one thread, keeps the connection.
 
+mod lease;
+
 use core::fmt;
 use core::future::{Future, IntoFuture};
 use core::time::Duration;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use async_nats::ServerAddr;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -17,6 +20,7 @@ use async_nats::jetstream::stream::{
     Config, DirectGetErrorKind, DiscardPolicy, RawMessageErrorKind, RetentionPolicy, StorageType, Stream,
 };
 use async_nats::jetstream::{Context, ErrorCode};
+use async_nats::{ConnectOptions, ServerAddr};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
@@ -44,6 +48,11 @@ pub struct NatsOptions {
     pub broker: String,
     /// Copies of the stream.
     pub replicas: usize,
+    /// File with the broker's credentials (`.creds`).
+    pub credentials: Option<PathBuf>,
+    /// File with certificates of authorities, in PEM: connections are encrypted, and servers known
+    /// by a certificate of these.
+    pub authorities: Option<PathBuf>,
 }
 
 /// A stream, and the connection to its servers.
@@ -53,6 +62,9 @@ pub struct Nats {
     context: Context,
     stream: Stream,
     prefix: String,
+    /// The bucket of leases, and the subject of the broker's.
+    leases: Stream,
+    lease: String,
     ahead: Mutex<Option<ReadAhead>>,
     /// The pause after the next request to append that is not answered.
     pause: Mutex<Duration>,
@@ -97,7 +109,7 @@ impl Nats {
     /// # Errors
     /// When no server is reached, the stream can neither be found nor made, or has other settings.
     pub fn connect(options: &NatsOptions) -> Result<Nats, EngineError> {
-        let NatsOptions { servers, broker, replicas } = options;
+        let NatsOptions { servers, broker, replicas, .. } = options;
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if broker.is_empty() || !broker.bytes().all(is_name) {
             return Err(failed(format!("{broker:?} is no name: letters, digits, `-` and `_`")));
@@ -109,16 +121,23 @@ impl Nats {
         let prefix = format!("wj.{broker}");
         let config = config_of(broker, &prefix, *replicas);
         let open = async {
-            let client = async_nats::connect(addresses).await.map_err(unanswered)?;
+            let client = connect_options(options).await?.connect(addresses).await.map_err(unanswered)?;
             let mut context = async_nats::jetstream::new(client);
             context.set_timeout(ANSWER_WITHIN);
             let stream = context.get_or_create_stream(config.clone()).await.map_err(unanswered)?;
             check_settings(&stream.cached_info().config, &config)?;
-            Ok((context, stream))
+            let leases = context.get_or_create_stream(lease::bucket(*replicas)).await.map_err(unanswered)?;
+            Ok((context, stream, leases))
         };
-        let (context, stream) = runtime.block_on(open)?;
+        let (context, stream, leases) = runtime.block_on(open)?;
+        let lease = format!("$KV.hosts.{broker}");
         let (ahead, pause) = (Mutex::new(None), Mutex::new(PAUSE_MIN));
-        Ok(Nats { runtime: Some(runtime), context, stream, prefix, ahead, pause })
+        Ok(Nats { runtime: Some(runtime), context, stream, prefix, leases, lease, ahead, pause })
+    }
+
+    /// How often a connection to a server has been made; another one may be to another server.
+    pub fn connections(&self) -> u64 {
+        self.context.client().statistics().connects.load(Ordering::Relaxed)
     }
 
     fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
@@ -150,13 +169,24 @@ impl Nats {
         publish: PublishMessage,
         meanwhile: &mut dyn FnMut(),
     ) -> Result<RecordNumber, EngineError> {
-        let sent = self.block_on(self.context.send_publish(self.subject(subject), publish));
+        let outcome = self.send(self.subject(subject), publish, meanwhile);
+        self.pause_after(outcome)
+    }
+
+    /// Sends a message to a stream, and waits for the answer.
+    fn send(
+        &self,
+        subject: String,
+        publish: PublishMessage,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<RecordNumber, EngineError> {
+        let sent = self.block_on(self.context.send_publish(subject, publish));
         meanwhile();
         let outcome = sent.map_err(|error| append_error(&error)).and_then(|answer| {
             let answer = self.block_on(async { timeout(ANSWER_WITHIN, answer.into_future()).await });
             answer.map_err(unanswered)?.map_err(|error| append_error(&error))
         });
-        self.pause_after(outcome.map(|answer| answer.sequence))
+        outcome.map(|answer| answer.sequence)
     }
 
     /// Begins to read from a record on; `None`: the stream ends before it.
@@ -180,6 +210,24 @@ impl Nats {
         let number = message.info().map_err(failed)?.stream_sequence;
         Ok(StreamRecord { number, bytes: message.payload.to_vec() })
     }
+}
+
+/// How a connection is made.
+///
+/// # Errors
+/// A file cannot be read.
+async fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, EngineError> {
+    let mut connect = ConnectOptions::new().name(format!("whimbrel {}", options.broker));
+    // Answers to a broker's requests must not reach another one's credentials.
+    connect = connect.custom_inbox_prefix(format!("_INBOX_{}", options.broker));
+    if let Some(credentials) = &options.credentials {
+        let told = |error| failed(format!("cannot read {}: {error}", credentials.display()));
+        connect = connect.credentials_file(credentials).await.map_err(told)?;
+    }
+    if let Some(authorities) = &options.authorities {
+        connect = connect.add_root_certificates(authorities.clone()).require_tls(true);
+    }
+    Ok(connect)
 }
 
 /// The settings of a broker's stream.

@@ -73,7 +73,8 @@ impl Cluster {
     /// A connection, once a stream with three copies can be made.
     pub fn connect(&self, broker: &str) -> Nats {
         let servers: Vec<String> = self.ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
-        let options = NatsOptions { servers, broker: broker.into(), replicas: SERVERS };
+        let options =
+            NatsOptions { servers, broker: broker.into(), replicas: SERVERS, credentials: None, authorities: None };
         let begun = Instant::now();
         loop {
             match Nats::connect(&options) {

@@ -1,0 +1,189 @@
+//! The lease of a broker's name: tells a start that another process is the broker.
+//!
+//! A lease is a courtesy, not a guard: that only one owner writes is ensured by epochs alone. So
+//! its times are measured by the one who looks, and no clocks are compared.
+
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{EngineError, RecordNumber};
+
+/// How often an owner renews its lease, and looks whether its epoch is the newest one.
+pub const LEASE_RENEWED_EVERY: Duration = Duration::from_secs(2);
+
+/// How long a start looks at a lease of another owner before it takes it for dead: three renewals.
+pub const LEASE_OBSERVED_FOR: Duration = Duration::from_secs(6);
+
+/// The place of a broker's lease. All calls block.
+pub trait Leases {
+    /// The lease of the broker.
+    ///
+    /// # Errors
+    /// If the engine cannot tell.
+    fn lease(&self) -> Result<Option<LeaseEntry>, EngineError>;
+
+    /// Writes the lease if its newest revision is `after`, 0 if there is none; returns the new
+    /// revision.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] if it has another revision.
+    fn put_lease(&self, after: RecordNumber, lease: &[u8]) -> Result<RecordNumber, EngineError>;
+}
+
+/// A lease as the engine has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseEntry {
+    /// Grows with each write.
+    pub revision: RecordNumber,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// What a lease says. Stored as JSON, so that tools of the engine can show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The owner's random number.
+    pub owner: u64,
+    /// Its epoch; 0 while it starts.
+    pub epoch: u64,
+    /// The owner has ended, or its start has failed.
+    pub released: bool,
+    /// Where it runs, for people.
+    pub place: String,
+}
+
+impl Lease {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("numbers and texts are JSON")
+    }
+
+    /// Reads a lease; `None`: bytes that no broker of this version wrote.
+    pub fn decode(bytes: &[u8]) -> Option<Lease> {
+        serde_json::from_slice(bytes).ok()
+    }
+}
+
+/// How a start comes to the lease of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimTerms {
+    /// An owner that cannot live any more: the last one of a data directory that is locked.
+    pub dead: Option<u64>,
+    /// Takes the lease from a living owner, too.
+    pub takes: bool,
+}
+
+/// A start that looks at the lease of its name.
+#[derive(Debug)]
+pub struct Claim {
+    terms: ClaimTerms,
+    /// The first revision of another owner, and when it was seen.
+    first: Option<Sighting>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sighting {
+    revision: RecordNumber,
+    at: Duration,
+}
+
+/// What a start does next about a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimStep {
+    /// It writes the lease, behind this revision.
+    Take {
+        /// The newest revision.
+        after: RecordNumber,
+    },
+    /// It looks again at this time at the latest.
+    LookAgain {
+        /// The time at which the lease is taken for dead.
+        by: Duration,
+    },
+    /// It gives up: another owner has renewed the lease. `None`: of an unknown form.
+    Lives(Option<Lease>),
+}
+
+impl Claim {
+    /// A start that has not looked yet.
+    pub fn new(terms: ClaimTerms) -> Claim {
+        Claim { terms, first: None }
+    }
+
+    /// Judges a lease that was read at a time, measured from any fixed moment.
+    pub fn look(&mut self, at: Duration, found: Option<&LeaseEntry>) -> ClaimStep {
+        let Some(found) = found else { return ClaimStep::Take { after: 0 } };
+        let take = ClaimStep::Take { after: found.revision };
+        let lease = Lease::decode(&found.bytes);
+        let is_free = |lease: &Lease| lease.released || self.terms.dead == Some(lease.owner);
+        if self.terms.takes || lease.as_ref().is_some_and(is_free) {
+            return take;
+        }
+        let first = *self.first.get_or_insert(Sighting { revision: found.revision, at });
+        if first.revision != found.revision {
+            return ClaimStep::Lives(lease);
+        }
+        let by = first.at + LEASE_OBSERVED_FOR;
+        if at >= by { take } else { ClaimStep::LookAgain { by } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(revision: RecordNumber, owner: u64, released: bool) -> LeaseEntry {
+        let lease = Lease { owner, epoch: 3, released, place: "here".into() };
+        LeaseEntry { revision, bytes: lease.encode() }
+    }
+
+    fn at(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn claim(dead: Option<u64>, takes: bool) -> Claim {
+        Claim::new(ClaimTerms { dead, takes })
+    }
+
+    #[test]
+    fn a_free_lease_is_taken_at_once() {
+        assert_eq!(claim(None, false).look(at(0), None), ClaimStep::Take { after: 0 });
+        let released = entry(7, 1, true);
+        assert_eq!(claim(None, false).look(at(0), Some(&released)), ClaimStep::Take { after: 7 });
+        let dead = entry(8, 1, false);
+        assert_eq!(claim(Some(1), false).look(at(0), Some(&dead)), ClaimStep::Take { after: 8 });
+        assert_eq!(claim(None, true).look(at(0), Some(&dead)), ClaimStep::Take { after: 8 });
+    }
+
+    #[test]
+    fn a_lease_that_is_not_renewed_is_taken_when_it_has_been_looked_at_for_long_enough() {
+        let (mut claim, found) = (claim(Some(2), false), entry(7, 1, false));
+        let by = at(1_000) + LEASE_OBSERVED_FOR;
+        assert_eq!(claim.look(at(1_000), Some(&found)), ClaimStep::LookAgain { by });
+        assert_eq!(claim.look(by - at(1), Some(&found)), ClaimStep::LookAgain { by });
+        assert_eq!(claim.look(by, Some(&found)), ClaimStep::Take { after: 7 });
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_lives() {
+        let mut claim = claim(None, false);
+        claim.look(at(0), Some(&entry(7, 1, false)));
+        let ClaimStep::Lives(Some(lease)) = claim.look(at(2_000), Some(&entry(8, 1, false))) else {
+            panic!("it was renewed")
+        };
+        assert_eq!((lease.owner, lease.epoch), (1, 3));
+        let mut other = Claim::new(ClaimTerms { dead: None, takes: false });
+        let unknown = |revision| LeaseEntry { revision, bytes: b"?".to_vec() };
+        assert!(matches!(other.look(at(0), Some(&unknown(1))), ClaimStep::LookAgain { .. }));
+        assert_eq!(other.look(at(1), Some(&unknown(2))), ClaimStep::Lives(None));
+        assert_eq!(Lease::decode(b"{}"), None);
+    }
+
+    #[test]
+    fn a_lease_that_is_released_meanwhile_is_taken() {
+        let mut claim = claim(None, false);
+        claim.look(at(0), Some(&entry(7, 1, false)));
+        assert_eq!(claim.look(at(500), Some(&entry(8, 1, true))), ClaimStep::Take { after: 8 });
+    }
+}
