@@ -21,6 +21,7 @@ help: ## list the targets
 run: ## build, and watch a city's buses report through three brokers in three regions
 	@scripts/require.sh cc=build-essential
 	cargo build --locked --release --package whimbrel
+	@case " $(ARGS) " in *" --engine "*) bench/install-peers.sh nats ;; esac
 	@"$${CARGO_TARGET_DIR:-target}/release/whimbrel" demo $(ARGS)
 
 test: ## check and test everything, real MQTT clients included

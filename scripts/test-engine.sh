@@ -12,3 +12,4 @@ bench/install-peers.sh nats
 export WHIMBREL_NATS_SERVER=$PWD/target/bench-peers/nats-server
 export CARGO_INCREMENTAL=0
 cargo test --locked --profile quick --package whimbrel-engine --test nats -- --test-threads 1 --nocapture
+cargo test --locked --profile quick --package whimbrel --test it -- engine:: --test-threads 1 --nocapture

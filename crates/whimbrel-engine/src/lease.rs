@@ -51,6 +51,8 @@ pub struct Lease {
     pub released: bool,
     /// Where it runs, for people.
     pub place: String,
+    /// Tells its process from all others, on all machines; empty if that is not known.
+    pub process: String,
 }
 
 impl Lease {
@@ -68,8 +70,8 @@ impl Lease {
 /// How a start comes to the lease of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimTerms {
-    /// An owner that cannot live any more: the last one of a data directory that is locked.
-    pub dead: Option<u64>,
+    /// The stream has had an owner: one without a lease may live, too.
+    pub had_owner: bool,
     /// Takes the lease from a living owner, too.
     pub takes: bool,
 }
@@ -78,7 +80,8 @@ pub struct ClaimTerms {
 #[derive(Debug)]
 pub struct Claim {
     terms: ClaimTerms,
-    /// The first revision of another owner, and when it was seen.
+    /// The revision of another owner, 0 if it has none, and since when it has been seen without a
+    /// pause.
     first: Option<Sighting>,
 }
 
@@ -111,21 +114,34 @@ impl Claim {
         Claim { terms, first: None }
     }
 
-    /// Judges a lease that was read at a time, measured from any fixed moment.
-    pub fn look(&mut self, at: Duration, found: Option<&LeaseEntry>) -> ClaimStep {
-        let Some(found) = found else { return ClaimStep::Take { after: 0 } };
-        let take = ClaimStep::Take { after: found.revision };
-        let lease = Lease::decode(&found.bytes);
-        let is_free = |lease: &Lease| lease.released || self.terms.dead == Some(lease.owner);
-        if self.terms.takes || lease.as_ref().is_some_and(is_free) {
-            return take;
+    /// The lease could not be read: its owner could not have renewed it either.
+    pub fn missed(&mut self) {
+        self.first = None;
+    }
+
+    /// Judges a lease that was read at a time, measured from any fixed moment. `is_dead` tells
+    /// whether the process that a lease names is known to have ended.
+    pub fn look(
+        &mut self,
+        at: Duration,
+        found: Option<&LeaseEntry>,
+        is_dead: impl FnOnce(&Lease) -> bool,
+    ) -> ClaimStep {
+        let revision = found.map_or(0, |found| found.revision);
+        let lease = found.and_then(|found| Lease::decode(&found.bytes));
+        let is_free = match &lease {
+            Some(lease) => lease.released || is_dead(lease),
+            None => found.is_none() && !self.terms.had_owner,
+        };
+        if is_free || self.terms.takes {
+            return ClaimStep::Take { after: revision };
         }
-        let first = *self.first.get_or_insert(Sighting { revision: found.revision, at });
-        if first.revision != found.revision {
+        let first = *self.first.get_or_insert(Sighting { revision, at });
+        if first.revision != revision {
             return ClaimStep::Lives(lease);
         }
         let by = first.at + LEASE_OBSERVED_FOR;
-        if at >= by { take } else { ClaimStep::LookAgain { by } }
+        if at >= by { ClaimStep::Take { after: revision } } else { ClaimStep::LookAgain { by } }
     }
 }
 
@@ -134,7 +150,7 @@ mod tests {
     use super::*;
 
     fn entry(revision: RecordNumber, owner: u64, released: bool) -> LeaseEntry {
-        let lease = Lease { owner, epoch: 3, released, place: "here".into() };
+        let lease = Lease { owner, epoch: 3, released, place: "here".into(), process: String::new() };
         LeaseEntry { revision, bytes: lease.encode() }
     }
 
@@ -142,48 +158,69 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn claim(dead: Option<u64>, takes: bool) -> Claim {
-        Claim::new(ClaimTerms { dead, takes })
+    fn claim(had_owner: bool, takes: bool) -> Claim {
+        Claim::new(ClaimTerms { had_owner, takes })
+    }
+
+    fn unknown(_: &Lease) -> bool {
+        false
     }
 
     #[test]
     fn a_free_lease_is_taken_at_once() {
-        assert_eq!(claim(None, false).look(at(0), None), ClaimStep::Take { after: 0 });
+        assert_eq!(claim(false, false).look(at(0), None, unknown), ClaimStep::Take { after: 0 });
         let released = entry(7, 1, true);
-        assert_eq!(claim(None, false).look(at(0), Some(&released)), ClaimStep::Take { after: 7 });
-        let dead = entry(8, 1, false);
-        assert_eq!(claim(Some(1), false).look(at(0), Some(&dead)), ClaimStep::Take { after: 8 });
-        assert_eq!(claim(None, true).look(at(0), Some(&dead)), ClaimStep::Take { after: 8 });
+        assert_eq!(claim(true, false).look(at(0), Some(&released), unknown), ClaimStep::Take { after: 7 });
+        let kept = entry(8, 1, false);
+        let is_dead = |lease: &Lease| lease.owner == 1;
+        assert_eq!(claim(true, false).look(at(0), Some(&kept), is_dead), ClaimStep::Take { after: 8 });
+        assert_eq!(claim(true, true).look(at(0), Some(&kept), unknown), ClaimStep::Take { after: 8 });
     }
 
     #[test]
     fn a_lease_that_is_not_renewed_is_taken_when_it_has_been_looked_at_for_long_enough() {
-        let (mut claim, found) = (claim(Some(2), false), entry(7, 1, false));
+        let (mut claim, found) = (claim(true, false), entry(7, 1, false));
         let by = at(1_000) + LEASE_OBSERVED_FOR;
-        assert_eq!(claim.look(at(1_000), Some(&found)), ClaimStep::LookAgain { by });
-        assert_eq!(claim.look(by - at(1), Some(&found)), ClaimStep::LookAgain { by });
-        assert_eq!(claim.look(by, Some(&found)), ClaimStep::Take { after: 7 });
+        assert_eq!(claim.look(at(1_000), Some(&found), unknown), ClaimStep::LookAgain { by });
+        assert_eq!(claim.look(by - at(1), Some(&found), unknown), ClaimStep::LookAgain { by });
+        assert_eq!(claim.look(by, Some(&found), unknown), ClaimStep::Take { after: 7 });
+    }
+
+    #[test]
+    fn an_owner_without_a_lease_may_live() {
+        let mut claim = claim(true, false);
+        assert!(matches!(claim.look(at(0), None, unknown), ClaimStep::LookAgain { .. }));
+        assert!(matches!(claim.look(at(1), Some(&entry(1, 1, false)), unknown), ClaimStep::Lives(Some(_))));
+    }
+
+    #[test]
+    fn a_lease_that_cannot_be_read_is_looked_at_anew() {
+        let (mut claim, found) = (claim(true, false), entry(7, 1, false));
+        claim.look(at(0), Some(&found), unknown);
+        claim.missed();
+        let by = at(9_000) + LEASE_OBSERVED_FOR;
+        assert_eq!(claim.look(at(9_000), Some(&found), unknown), ClaimStep::LookAgain { by });
     }
 
     #[test]
     fn a_lease_that_is_renewed_lives() {
-        let mut claim = claim(None, false);
-        claim.look(at(0), Some(&entry(7, 1, false)));
-        let ClaimStep::Lives(Some(lease)) = claim.look(at(2_000), Some(&entry(8, 1, false))) else {
+        let mut claim = claim(true, false);
+        claim.look(at(0), Some(&entry(7, 1, false)), unknown);
+        let ClaimStep::Lives(Some(lease)) = claim.look(at(2_000), Some(&entry(8, 1, false)), unknown) else {
             panic!("it was renewed")
         };
         assert_eq!((lease.owner, lease.epoch), (1, 3));
-        let mut other = Claim::new(ClaimTerms { dead: None, takes: false });
-        let unknown = |revision| LeaseEntry { revision, bytes: b"?".to_vec() };
-        assert!(matches!(other.look(at(0), Some(&unknown(1))), ClaimStep::LookAgain { .. }));
-        assert_eq!(other.look(at(1), Some(&unknown(2))), ClaimStep::Lives(None));
+        let mut other = Claim::new(ClaimTerms { had_owner: false, takes: false });
+        let foreign = |revision| LeaseEntry { revision, bytes: b"?".to_vec() };
+        assert!(matches!(other.look(at(0), Some(&foreign(1)), unknown), ClaimStep::LookAgain { .. }));
+        assert_eq!(other.look(at(1), Some(&foreign(2)), unknown), ClaimStep::Lives(None));
         assert_eq!(Lease::decode(b"{}"), None);
     }
 
     #[test]
     fn a_lease_that_is_released_meanwhile_is_taken() {
-        let mut claim = claim(None, false);
-        claim.look(at(0), Some(&entry(7, 1, false)));
-        assert_eq!(claim.look(at(500), Some(&entry(8, 1, true))), ClaimStep::Take { after: 8 });
+        let mut claim = claim(true, false);
+        claim.look(at(0), Some(&entry(7, 1, false)), unknown);
+        assert_eq!(claim.look(at(500), Some(&entry(8, 1, true)), unknown), ClaimStep::Take { after: 8 });
     }
 }

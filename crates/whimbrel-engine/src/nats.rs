@@ -5,6 +5,7 @@
 //! one thread, keeps the connection.
 
 mod lease;
+mod status;
 
 use core::fmt;
 use core::future::{Future, IntoFuture};
@@ -27,6 +28,8 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use whimbrel_journal::Slot;
 
+pub use status::{Replica, StreamStatus, look};
+
 use crate::engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRecord, Subject};
 
 /// How long one answer is waited for.
@@ -35,6 +38,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Pauses between requests that are not answered, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What the seed of a user's key begins with.
+const SEED: &str = "SU";
 
 /// How often a record is asked for at a replica that the servers choose, beside the leader.
 const REPLICAS_ASKED: usize = 8;
@@ -48,7 +54,7 @@ pub struct NatsOptions {
     pub broker: String,
     /// Copies of the stream.
     pub replicas: usize,
-    /// File with the broker's credentials (`.creds`).
+    /// File with the broker's credentials (`.creds`), or with the seed of its key (NKey).
     pub credentials: Option<PathBuf>,
     /// File with certificates of authorities, in PEM: connections are encrypted, and servers known
     /// by a certificate of these.
@@ -109,19 +115,12 @@ impl Nats {
     /// # Errors
     /// When no server is reached, the stream can neither be found nor made, or has other settings.
     pub fn connect(options: &NatsOptions) -> Result<Nats, EngineError> {
-        let NatsOptions { servers, broker, replicas, .. } = options;
-        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if broker.is_empty() || !broker.bytes().all(is_name) {
-            return Err(failed(format!("{broker:?} is no name: letters, digits, `-` and `_`")));
-        }
-        let addresses: Result<Vec<ServerAddr>, _> = servers.iter().map(|server| server.parse()).collect();
-        let addresses = addresses.map_err(failed)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(failed)?;
+        let NatsOptions { broker, replicas, .. } = options;
+        let (addresses, runtime) = (options.addresses()?, runtime()?);
         let prefix = format!("wj.{broker}");
         let config = config_of(broker, &prefix, *replicas);
         let open = async {
-            let client = connect_options(options).await?.connect(addresses).await.map_err(unanswered)?;
+            let client = connect_options(options)?.connect(addresses).await.map_err(unanswered)?;
             let mut context = async_nats::jetstream::new(client);
             context.set_timeout(ANSWER_WITHIN);
             let stream = context.get_or_create_stream(config.clone()).await.map_err(unanswered)?;
@@ -130,7 +129,7 @@ impl Nats {
             Ok((context, stream, leases))
         };
         let (context, stream, leases) = runtime.block_on(open)?;
-        let lease = format!("$KV.hosts.{broker}");
+        let lease = lease::subject(broker);
         let (ahead, pause) = (Mutex::new(None), Mutex::new(PAUSE_MIN));
         Ok(Nats { runtime: Some(runtime), context, stream, prefix, leases, lease, ahead, pause })
     }
@@ -212,17 +211,45 @@ impl Nats {
     }
 }
 
+impl NatsOptions {
+    /// The addresses of the servers.
+    ///
+    /// # Errors
+    /// One is no address, or the broker's name does not fit into a subject.
+    fn addresses(&self) -> Result<Vec<ServerAddr>, EngineError> {
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if self.broker.is_empty() || !self.broker.bytes().all(is_name) {
+            return Err(failed(format!("{:?} is no name: letters, digits, `-` and `_`", self.broker)));
+        }
+        let addresses: Result<Vec<ServerAddr>, _> = self.servers.iter().map(|server| server.parse()).collect();
+        addresses.map_err(failed)
+    }
+}
+
+fn runtime() -> Result<Runtime, EngineError> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)
+}
+
+/// The name of a broker's stream.
+fn stream_name(broker: &str) -> String {
+    format!("WJ-{broker}")
+}
+
 /// How a connection is made.
 ///
 /// # Errors
 /// A file cannot be read.
-async fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, EngineError> {
+fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, EngineError> {
     let mut connect = ConnectOptions::new().name(format!("whimbrel {}", options.broker));
     // Answers to a broker's requests must not reach another one's credentials.
     connect = connect.custom_inbox_prefix(format!("_INBOX_{}", options.broker));
     if let Some(credentials) = &options.credentials {
-        let told = |error| failed(format!("cannot read {}: {error}", credentials.display()));
-        connect = connect.credentials_file(credentials).await.map_err(told)?;
+        let told = |error: &dyn fmt::Display| failed(format!("cannot use {}: {error}", credentials.display()));
+        let text = std::fs::read_to_string(credentials).map_err(|error| told(&error))?;
+        connect = match text.trim() {
+            seed if seed.starts_with(SEED) => connect.nkey(seed.to_owned()),
+            _ => connect.credentials(&text).map_err(|error| told(&error))?,
+        };
     }
     if let Some(authorities) = &options.authorities {
         connect = connect.add_root_certificates(authorities.clone()).require_tls(true);
@@ -233,7 +260,7 @@ async fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, Engine
 /// The settings of a broker's stream.
 fn config_of(broker: &str, prefix: &str, replicas: usize) -> Config {
     Config {
-        name: format!("WJ-{broker}"),
+        name: stream_name(broker),
         subjects: vec![format!("{prefix}.epoch"), format!("{prefix}.s.*")],
         num_replicas: replicas,
         storage: StorageType::File,

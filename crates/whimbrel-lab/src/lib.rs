@@ -6,6 +6,7 @@ pub mod catalogue;
 mod cores;
 pub mod dial;
 mod durable;
+pub mod engine_servers;
 pub mod experiment;
 pub mod fleet;
 pub mod goal;

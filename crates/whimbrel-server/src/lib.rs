@@ -7,6 +7,7 @@ mod console;
 pub mod control;
 mod discovery;
 pub mod drive;
+pub mod engine;
 mod fences;
 mod http;
 pub mod identity;

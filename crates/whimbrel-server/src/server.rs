@@ -23,6 +23,7 @@ use crate::api::{About, Api};
 use crate::config::{Config, Listener};
 use crate::discovery::{self, Running};
 use crate::drive::Hub;
+use crate::engine::{EngineEnd, EngineKeeper, EngineStartError, Monitor};
 use crate::fences::{Keeper, Outcome};
 use crate::http::{self, Front, Pages};
 use crate::listen::{self, Door, Gate};
@@ -39,6 +40,12 @@ const RESERVED_FILES: u64 = 128;
 
 /// The most connections a broker can number.
 const MAX_CONNECTIONS: u64 = 10_000_000;
+
+/// Time that a broker which cannot log any more waits for its clients to be told.
+const ABANDON_LIMIT: Duration = Duration::from_secs(1);
+
+/// Time that a broker which ends waits for its engine.
+const ENGINE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Time that a broker that ends waits for others to take what they need to go on without it.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
@@ -76,6 +83,9 @@ pub enum Error {
     /// The data directory cannot be used.
     #[error(transparent)]
     Data(#[from] crate::store::OpenError),
+    /// The broker cannot go on with its engine.
+    #[error(transparent)]
+    Engine(#[from] EngineEnd),
     /// The control socket could not be opened.
     #[error("cannot open the control socket {path}: {cause}. Name another path (--control), or \"off\" for none")]
     Control {
@@ -155,6 +165,8 @@ pub struct Server {
     http: JoinSet<()>,
     /// Discovery, if it runs.
     discovery: Option<Running>,
+    /// Keeps the broker's name in its engine, if it has one.
+    keeper: Option<Arc<EngineKeeper>>,
     /// Links to other brokers; cut when this is dropped.
     _links: Links,
     /// Lock of the data directory, if there is one.
@@ -169,7 +181,9 @@ impl Server {
     /// The data directory or a listener cannot be opened, or no certificate can be made. Everything
     /// is closed again then.
     pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
-        let opened = open_data(config).await?;
+        let monitor = config.data.as_ref().and_then(|data| data.engine.as_ref());
+        let monitor = monitor.map(|engine| Monitor::new(engine.monitors.clone()));
+        let opened = open_data(config, monitor.clone()).await?;
         let mut ready = Ready::new(&config.name);
         ready.open.http_tls = !config.http_plain;
         let mut sockets = Vec::new();
@@ -180,16 +194,18 @@ impl Server {
             sockets.push((*listener, socket));
         }
         let (shown, access) = (Presented::of(config)?, Access::start(config.access.clone()).map_err(Error::Access)?);
-        let (hub, lock) = match opened {
-            Some(Opened { broker, store, clock, lock }) => (Hub::with_store(broker, store, clock), Some(lock)),
-            None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None),
+        let (hub, lock, keeper) = match opened {
+            Some(Opened { broker, store, clock, lock, keeper }) => {
+                (Hub::with_store(broker, store, clock), Some(lock), keeper.map(Arc::new))
+            }
+            None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None, None),
         };
         hub.set_access(access.clone(), config.certificate.trust());
         let (links, address) = open_overlay(config, version, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
         let (max_connections, mut http, mut doors) = (max_connections(config), JoinSet::new(), JoinSet::new());
         let (traces, traced) = telemetry::begin(config, version, &hub, &mut http);
-        let metrics = Arc::new(Metrics::new(hub.clone(), config, version, (max_connections, traced)));
+        let metrics = Arc::new(Metrics::new(hub.clone(), config, version, (max_connections, traced), keeper.clone()));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
         let handshake = config.limits.handshake_timeout;
         let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet(config), access.clone()));
@@ -211,6 +227,9 @@ impl Server {
         }
         if config.origin.file.is_some() || config.certificate.is_from_files() {
             http.spawn(fences.clone().watch(config.limits.fence_poll));
+        }
+        if let Some(monitor) = monitor {
+            http.spawn(monitor.watch());
         }
         http.spawn(hub.clock().clone().watch());
         http.spawn(api.run());
@@ -234,6 +253,7 @@ impl Server {
             doors,
             http,
             discovery,
+            keeper,
             _links: links,
             _lock: lock,
         })
@@ -283,11 +303,51 @@ impl Server {
         if let Some(traces) = &self.traces {
             traces.flush().await;
         }
+        self.close().await;
+    }
+
+    /// Ends a broker that cannot log any more: clients are told to go, links are closed, and
+    /// nothing is handed over.
+    async fn abandon(mut self) {
+        self.phase.send_replace(Phase::Draining);
+        if let Some(discovery) = self.discovery.take() {
+            discovery.end().await;
+        }
+        self.hub.drain(ABANDON_LIMIT).await;
+        self.hub.close_overlay().await;
+        self.close().await;
+    }
+
+    /// Why the broker cannot go on; waits until it cannot.
+    async fn failure(&self) -> EngineEnd {
+        match &self.keeper {
+            Some(keeper) => keeper.ended().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Closes the journal.
+    async fn close(mut self) {
         self.http.shutdown().await;
-        let hub = self.hub.clone();
+        let (hub, keeper) = (self.hub.clone(), self.keeper.take());
         // Data that is not written in time is as after a crash.
-        if tokio::task::spawn_blocking(move || hub.close()).await.is_err() {
+        let mut closing = tokio::task::spawn_blocking(move || hub.close());
+        let outcome = match &keeper {
+            None => closing.await,
+            Some(keeper) => match tokio::time::timeout(ENGINE_LIMIT, &mut closing).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    keeper.stop_waiting();
+                    closing.await
+                }
+            },
+        };
+        if outcome.is_err() {
             tracing::error!("the journal could not be closed");
+        }
+        if let Some(keeper) = keeper {
+            // It fails only if the thread has panicked, which is reported.
+            let _ = tokio::task::spawn_blocking(move || keeper.end()).await;
         }
     }
 }
@@ -344,10 +404,13 @@ fn authorizer(config: &Config, access: &Arc<Access>) -> Arc<dyn Authorizer> {
 }
 
 /// Opens the data directory, if the broker has one.
-async fn open_data(config: &Config) -> Result<Option<Opened>, Error> {
+async fn open_data(config: &Config, monitor: Option<Arc<Monitor>>) -> Result<Option<Opened>, Error> {
     let Some(opening) = config.data.clone() else { return Ok(None) };
+    if let Some(monitor) = &monitor {
+        monitor.check().await.map_err(|error| store::OpenError::from(EngineStartError::from(error)))?;
+    }
     let (broker, seed) = (config.broker.clone(), seed().map_err(Error::System)?);
-    let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed)).await;
+    let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed, monitor)).await;
     Ok(Some(opened.map_err(|error| Error::System(io::Error::other(error)))??))
 }
 
@@ -384,6 +447,12 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
             let asked = tokio::select! {
                 asked = signals.next() => asked,
                 () = server.drain.notified() => Asked::End,
+                end = server.failure() => {
+                    tracing::error!("{end}");
+                    service::stopping().await;
+                    server.abandon().await;
+                    return Err(Error::Engine(end));
+                }
             };
             match asked {
                 Asked::End => break,

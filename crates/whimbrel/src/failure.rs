@@ -7,6 +7,10 @@ use std::process::ExitCode;
 use whimbrel_selector::SelectorError;
 use whimbrel_server::config::{Place, Problem};
 
+/// Exit status of a broker that another process has become: a service manager must not start it
+/// again.
+const REPLACED: u8 = 3;
+
 /// Why the command failed.
 #[derive(Debug)]
 pub enum Failure {
@@ -14,6 +18,8 @@ pub enum Failure {
     Configuration(Vec<Problem>),
     /// A text on the command line is no selector; nothing was done.
     Selector(String, SelectorError),
+    /// Another process has become the broker.
+    Replaced,
     /// Something went wrong while running.
     Runtime(anyhow::Error),
 }
@@ -43,6 +49,12 @@ impl Failure {
                 let problem = Problem::new("this is no selector").at(Some(&place), error.cause);
                 tell(format_args!("{:?}", miette::Report::new(problem)));
                 ExitCode::from(2)
+            }
+            Failure::Replaced => {
+                tell(
+                    "Error: another process has become this broker; this one has ended and is not to be started again",
+                );
+                ExitCode::from(REPLACED)
             }
             Failure::Runtime(error) => {
                 tell(format_args!("Error: {error:#}"));

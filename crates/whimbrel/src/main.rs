@@ -5,6 +5,7 @@ mod cert;
 mod connection;
 mod control;
 mod discover;
+mod engine;
 mod failure;
 mod follow;
 mod forget;
@@ -56,7 +57,8 @@ Examples:
   whimbrel bench --target mqtt5://127.0.0.1:1883        what a broker can do, and at which cost
 
 Ports: MQTT 1883, TLS 8883, WebSocket 8083, WebSocket with TLS 8084 (path /mqtt), HTTP 8080, other brokers 7117/udp.
-Exit status: 0 success, 1 a failure while running, 2 a wrong command line or configuration.";
+Exit status: 0 success, 1 a failure while running, 2 a wrong command line or configuration,
+3 a broker that another process has become.";
 
 /// A publish/subscribe broker for wide-area networks that speaks MQTT.
 #[derive(Parser)]
@@ -109,6 +111,8 @@ enum Command {
     Cert(cert::Cert),
     /// Give users of a broker passwords, or remove users.
     Passwd(passwd::Passwd),
+    /// Show the engine that has the log of a broker.
+    Engine(engine::Engine),
     /// Verify the journal of a broker that does not run.
     Journal(journal::Journal),
     /// Measure what a broker costs per message.
@@ -158,6 +162,7 @@ fn run(command: Command, warnings: Vec<String>) -> Result<ExitCode, Failure> {
         Command::Plan(args) => failure::print(whimbrel_lab::plan::run(&args)?.as_bytes())?,
         Command::Cert(cert) => cert.run()?,
         Command::Passwd(passwd) => passwd.run()?,
+        Command::Engine(engine) => engine.run()?,
         Command::Journal(journal) => return journal.run(),
         Command::Bench(args) => return Ok(whimbrel_lab::bench::run(&args)?),
         Command::Lab(args) => return Ok(whimbrel_lab::catalogue::run(&args)?),

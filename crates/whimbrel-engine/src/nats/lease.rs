@@ -9,7 +9,12 @@ use crate::engine::{EngineError, RecordNumber};
 use crate::lease::{LeaseEntry, Leases};
 
 /// The stream of the bucket.
-const BUCKET: &str = "KV_hosts";
+pub(super) const BUCKET: &str = "KV_hosts";
+
+/// The subject of a broker's lease.
+pub(super) fn subject(broker: &str) -> String {
+    format!("$KV.hosts.{broker}")
+}
 
 /// The settings of the bucket, which the first broker makes.
 pub(super) fn bucket(replicas: usize) -> Config {

@@ -29,6 +29,7 @@ Examples:
   whimbrel demo                                         until q or Ctrl-C
   whimbrel demo --speed-up 60 --duration 1m --plain     an hour in a minute, in plain lines
   whimbrel demo --regions warsaw,london,new-york        somewhere else; --regions 1: a single broker
+  whimbrel demo --engine                                brokers are killed with their disks
   whimbrel demo --roll --kill-every 5s                  a rolling restart instead of crashes
   whimbrel demo --trace vehicles.pb --vehicles 200      GTFS-realtime, the 200 busiest vehicles
   whimbrel demo --city --seed 7 --broker mqtt://127.0.0.1:1883
@@ -133,6 +134,10 @@ pub struct Ends {
     /// they would be killed, and no link goes bad: a rolling restart
     #[arg(long, conflicts_with = "broker")]
     pub roll: bool,
+    /// Own brokers keep their logs on an engine, too, three servers of NATS JetStream that the run
+    /// starts (nats-server), and lose their data directories when they are killed
+    #[arg(long, conflicts_with_all = ["broker", "roll_from"])]
+    pub engine: bool,
     /// They begin as that older whimbrel, and each is started again as this one: a rolling upgrade
     #[arg(long, value_name = "PROGRAM", requires = "roll")]
     pub roll_from: Option<PathBuf>,

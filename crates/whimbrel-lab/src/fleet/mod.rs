@@ -48,7 +48,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use board::Board;
 use geo::Place;
-use own_brokers::OwnBrokers;
+use own_brokers::{Equipment, OwnBrokers};
 use record::Recorder;
 use regions::{Atlas, Layout};
 use selection::Selection;
@@ -86,8 +86,9 @@ pub async fn run(args: Args) -> anyhow::Result<Summary> {
     let mut own = match args.broker {
         None => {
             let text = configuration(&trace, &selection, layout.count(), deadline);
-            let older = args.ends.roll_from.as_deref();
-            let of_brokers = OwnBrokers::start(&text, (args.data.as_deref(), older), &layout, args.seed, &recorder);
+            let (data, older) = (args.data.as_deref(), args.ends.roll_from.as_deref());
+            let equipment = Equipment { data, older, has_engine: args.ends.engine };
+            let of_brokers = OwnBrokers::start(&text, equipment, &layout, args.seed, &recorder);
             Some(of_brokers.await?)
         }
         Some(_) => None,

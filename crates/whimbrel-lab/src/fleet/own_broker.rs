@@ -54,6 +54,8 @@ pub struct Start {
     pub is_first: bool,
     /// The older program that it is started as; `None`: this one.
     pub older: Option<PathBuf>,
+    /// The options by which it keeps its log on an engine, if it does.
+    pub engine: Option<[String; 2]>,
     /// The recording of its output.
     pub recorder: Option<Arc<Recorder>>,
 }
@@ -137,12 +139,22 @@ impl OwnBroker {
         self.start_again().await
     }
 
-    /// Kills it (SIGKILL).
+    /// Whether it keeps its log on an engine.
+    pub fn has_engine(&self) -> bool {
+        self.start.engine.is_some()
+    }
+
+    /// Kills it (SIGKILL); if it keeps its log on an engine, its data are removed.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// When it cannot be killed, or its data not removed.
     pub async fn kill(&mut self) -> Result<()> {
-        self.child.kill().await.context("cannot kill the broker")
+        self.child.kill().await.context("cannot kill the broker")?;
+        if self.has_engine() {
+            let data = &self.start.data;
+            std::fs::remove_dir_all(data).with_context(|| format!("cannot remove {}", data.display()))?;
+        }
+        Ok(())
     }
 
     /// Starts it again with its data, at the same addresses: its clients know no others.
@@ -265,6 +277,7 @@ async fn launch(start: &Start, wanted: &Addresses, log: &Log) -> Result<(Child, 
         command.args(["--name", name, "--overlay-links=0"]);
         command.args(start.peers.iter().map(|peer| format!("--peer={peer}")));
     }
+    command.args(start.engine.iter().flatten());
     if start.recorder.is_some() {
         command.args(["--log-level", "debug"]);
     }

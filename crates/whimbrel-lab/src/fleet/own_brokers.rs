@@ -21,6 +21,7 @@ use super::crashes::End;
 use super::own_broker::{OwnBroker, Start};
 use super::record::Recorder;
 use super::regions::{Layout, LinkTrouble, Sites};
+use crate::engine_servers::{self, EngineServers, EngineServersOptions};
 use crate::relay::Relay;
 
 /// How long a broker stays down after it was killed.
@@ -115,6 +116,17 @@ pub struct Ends {
     pub spares_first: bool,
 }
 
+/// What own brokers are started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Equipment<'a> {
+    /// The directory of their data; `None`: a fresh one that is removed at the end.
+    pub data: Option<&'a Path>,
+    /// The older program that they are started as; `None`: this one.
+    pub older: Option<&'a Path>,
+    /// Whether they keep their logs on an engine, and lose their data when they are killed.
+    pub has_engine: bool,
+}
+
 /// All brokers of a run.
 pub struct OwnBrokers {
     brokers: Vec<OwnBroker>,
@@ -123,18 +135,20 @@ pub struct OwnBrokers {
     _configuration: NamedTempFile,
     /// Removed at the end: the brokers' data, unless a directory was given.
     _fresh: Option<TempDir>,
+    /// Ends after the brokers.
+    _engine: Option<EngineServers>,
 }
 
 impl OwnBrokers {
     /// Starts a broker with this configuration in each region, on free ports, and waits until all
-    /// are linked; of an `older` program, if one is named. Their data are in the given directory,
-    /// or in a fresh one that is removed at the end.
+    /// are linked.
     ///
     /// # Errors
-    /// When one does not start, or they are not linked in time.
+    /// When one does not start, or they are not linked in time; or there is to be an engine and it
+    /// does not start.
     pub async fn start(
         text: &str,
-        (data, older): (Option<&Path>, Option<&Path>),
+        Equipment { data, older, has_engine }: Equipment<'_>,
         layout: &Layout,
         seed: u64,
         recorder: &Option<Arc<Recorder>>,
@@ -149,6 +163,7 @@ impl OwnBrokers {
         let of_fresh = || fresh.as_ref().map(|fresh| fresh.path().to_owned()).unwrap_or_default();
         let data: PathBuf = data.map_or_else(of_fresh, Path::to_owned);
         let roads = Roads::open()?;
+        let engine = has_engine.then(start_engine).transpose()?;
         let (mut brokers, mut links): (Vec<OwnBroker>, Vec<Link>) = (Vec::new(), Vec::new());
         for region in 0..layout.count() {
             // Each dials those that run already, over the relay that stands for the path.
@@ -165,18 +180,20 @@ impl OwnBrokers {
             let is_alone = layout.count() == 1;
             let name = &layout.names[region];
             let start = Start {
-                name: (!is_alone).then(|| name.clone()),
+                name: (!is_alone || has_engine).then(|| name.clone()),
                 configuration: configuration.path().to_owned(),
                 place: layout.place(region),
                 data: if is_alone { data.clone() } else { data.join(name) },
                 peers,
                 is_first: region == 0,
                 older: older.map(Path::to_owned),
+                engine: engine.as_ref().map(EngineServers::arguments),
                 recorder: recorder.clone(),
             };
             brokers.push(OwnBroker::start(start).await.with_context(|| format!("the broker of {name}"))?);
         }
-        let mut started = OwnBrokers { brokers, links, _roads: roads, _configuration: configuration, _fresh: fresh };
+        let mut started =
+            OwnBrokers { brokers, links, _roads: roads, _configuration: configuration, _fresh: fresh, _engine: engine };
         if !started.await_links().await? {
             bail!("the brokers were not linked within {LINKED_LIMIT:?}; is another program using their UDP ports?");
         }
@@ -268,7 +285,8 @@ impl OwnBrokers {
                 broker.restart().await?;
             }
             End::Killed => {
-                board.note(&format!("{name} is killed"));
+                let with_its_disk = if broker.has_engine() { ", its data removed" } else { "" };
+                board.note(&format!("{name} is killed{with_its_disk}"));
                 broker.kill().await?;
                 sleep(DOWN).await;
                 broker.start_again().await?;
@@ -377,6 +395,10 @@ impl OwnBrokers {
         }
         Ok(())
     }
+}
+
+fn start_engine() -> Result<EngineServers> {
+    EngineServers::start(&engine_servers::program()?, &EngineServersOptions::default())
 }
 
 /// Tells the judges what a link's trouble excuses from now on; `ends`: its brokers.

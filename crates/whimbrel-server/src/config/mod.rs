@@ -4,6 +4,7 @@
 mod access;
 mod address;
 mod certificate;
+mod engine;
 pub mod fence;
 mod identity;
 pub mod location;
@@ -34,6 +35,7 @@ use whimbrel_journal::{HEAD, SEGMENTS_MIN};
 
 use crate::access as access_plan;
 use crate::control;
+use crate::engine::EngineOptions;
 use crate::store::Opening;
 use crate::telemetry::Plan;
 
@@ -240,7 +242,8 @@ impl Config {
         let fences = fence::load(&mut settings);
         let division = partition::load(&mut settings, &fences.fences);
         let topics = topic::load(&mut settings);
-        let data = data(&mut settings, &topics);
+        let engine = engine::load(&mut settings);
+        let data = data(&mut settings, &topics, engine);
         match certificate {
             Some(certificate) if settings.problems.is_empty() => Ok(Config {
                 name,
@@ -358,7 +361,7 @@ pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Opti
 }
 
 /// The data directory, if there is one.
-fn data(settings: &mut Settings, topics: &[Profile]) -> Option<Opening> {
+fn data(settings: &mut Settings, topics: &[Profile], engine: Option<EngineOptions>) -> Option<Opening> {
     let (max_bytes, asked) = (settings.number("journal.max_log"), settings.number("journal.segment"));
     // The table of settings keeps it within a file's size.
     let segment_bytes = u32::try_from(asked).unwrap_or(u32::MAX) / HEAD as u32 * HEAD as u32;
@@ -369,9 +372,8 @@ fn data(settings: &mut Settings, topics: &[Profile]) -> Option<Opening> {
     }
     let accept_clock = settings.switch("accept_clock");
     let topics = topics.to_vec();
-    let opening =
-        |directory| Opening { directory, segment_bytes, max_bytes, accept_clock, topics, keeps_nothing: false };
-    settings.path("data").map(opening)
+    let directory = settings.path("data").or_else(|| engine.as_ref().map(engine::directory))?;
+    Some(Opening { directory, segment_bytes, max_bytes, accept_clock, topics, keeps_nothing: false, engine })
 }
 
 fn check_name(setting: &str, settings: &mut Settings) {

@@ -37,7 +37,7 @@ impl Key {
 }
 
 /// Tables of `whimbrel.toml` that hold settings.
-pub const SECTIONS: &[&str] = &["identity", "journal", "limits", "log", "overlay", "place", "telemetry"];
+pub const SECTIONS: &[&str] = &["engine", "identity", "journal", "limits", "log", "overlay", "place", "telemetry"];
 
 /// The list of tables that are fences.
 pub const FENCE: &str = "fence";
@@ -183,6 +183,19 @@ keys! {
     "journal" "max_retain" None, "DURATION", Kind::Duration(0, 10 * YEAR), "0s",
         "How long events are kept for durable subscriptions that have not acknowledged them; what is older is a gap to those who come later; 0s means as long as it takes";
 
+    "engine" "servers" flag("engine", "WHIMBREL_ENGINE"), "URLS", Kind::Texts, "",
+        "Servers of NATS JetStream that keep the journal, too, such as nats://10.0.0.1:4222, with commas between them: a broker of this name starts from it on any machine";
+    "engine" "ack" flag("engine-ack", "WHIMBREL_ENGINE_ACK"), "WHO", Kind::Choice(&["local", "engine", "both"]), "both",
+        "Who must have what is logged before it is acknowledged: the broker's disk, the engine, or both";
+    "engine" "patience" flag("engine-patience", "WHIMBREL_ENGINE_PATIENCE"), "DURATION", Kind::Duration(SECOND, HOUR), "15s",
+        "How long the engine may take for a commit before publishes that must be logged are refused, until it answers; choosing a leader takes it 4 to 9 seconds";
+    "engine" "monitor" flag("engine-monitor", "WHIMBREL_ENGINE_MONITOR"), "URLS", Kind::Texts, "",
+        "Monitoring addresses of these servers, by which it is checked that they sync what they acknowledge; port 8222 of each server if none is named";
+    "engine" "credentials" flag("engine-credentials", "WHIMBREL_ENGINE_CREDENTIALS"), "FILE", Kind::Text, "",
+        "The broker's credentials for the engine (a .creds file, or the seed of an NKey), which should allow it nothing but its own stream";
+    "engine" "ca" flag("engine-ca", "WHIMBREL_ENGINE_CA"), "FILE", Kind::Text, "",
+        "Authorities whose certificates identify the engine's servers, in PEM; connections to it are encrypted then";
+
     "limits" "max_connections" None, "N", Kind::Count(0, 10_000_000), "0",
         "Client connections at once; 0 means as many as the file limit of the process allows";
     "limits" "handshake_timeout" None, "DURATION", Kind::Duration(100, 60 * SECOND), "10s",
@@ -246,7 +259,11 @@ mod tests {
         for key in KEYS {
             let Some((flag, variable)) = key.flag else { continue };
             // A flag that may be given several times is named in the singular.
-            let dashed = if key.name == "peers" { "peer".into() } else { key.path().replace(['_', '.'], "-") };
+            let dashed = match &*key.path() {
+                "overlay.peers" => "peer".to_owned(),
+                "engine.servers" => "engine".to_owned(),
+                path => path.replace(['_', '.'], "-"),
+            };
             assert_eq!(flag, dashed, "the flag of {}", key.path());
             assert_eq!(variable, format!("WHIMBREL_{}", dashed.to_uppercase().replace('-', "_")));
         }

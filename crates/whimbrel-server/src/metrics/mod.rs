@@ -5,6 +5,7 @@ mod broker;
 mod cache;
 mod classic;
 mod discovery;
+mod engine;
 mod fences;
 mod journal;
 mod latency;
@@ -31,6 +32,7 @@ pub use fences::{FenceMetrics, Outcome};
 
 use crate::config::{Certificate, Config, Listener};
 use crate::drive::{Account, Hub};
+use crate::engine::EngineKeeper;
 use crate::process;
 use crate::store;
 use crate::telemetry::Counts;
@@ -202,6 +204,7 @@ impl Metrics {
         config: &Config,
         version: &str,
         (max_connections, traced): (usize, Arc<Counts>),
+        keeper: Option<Arc<EngineKeeper>>,
     ) -> Metrics {
         let mut registry = Registry::default();
         let (accepted, failures) = (Family::default(), Family::default());
@@ -217,6 +220,7 @@ impl Metrics {
             build,
             max_connections,
             traced,
+            keeper,
             certificate: config.certificate.clone(),
             started: Instant::now(),
         };
@@ -256,6 +260,7 @@ struct Snapshot {
     hub: Arc<Hub>,
     build: Vec<(String, String)>,
     max_connections: usize,
+    keeper: Option<Arc<EngineKeeper>>,
     traced: Arc<Counts>,
     /// The shown and believed certificates, for the metrics of their ends.
     certificate: Certificate,
@@ -311,6 +316,8 @@ impl Collector for Snapshot {
         }
         let commits = account.latency.clone().unwrap_or_else(store::latency);
         journal::encode(&mut encoder, journal, &commits, account.congested)?;
+        let engine = self.keeper.as_ref().map(|keeper| keeper.account()).unwrap_or_default();
+        engine::encode(&mut encoder, &engine, journal.overdue)?;
         latency::encode(&mut encoder, &account.latencies, links)?;
         links::encode(&mut encoder, &self.hub.overlay_account(), &self.hub.peers())?;
         traces::encode(&mut encoder, &self.traced)?;

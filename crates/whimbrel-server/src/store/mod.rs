@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use whimbrel_journal::{Counters, Journal, MapInfo, Storage, StreamUse};
 
-pub use open::{JOURNAL, Lock, OpenError, Opened, Opening, open};
+pub(crate) use open::open;
+pub use open::{JOURNAL, Lock, OpenError, Opened, Opening};
 pub use signal::Signal;
 pub use submit::Store;
 pub(crate) use submit::latency;
@@ -42,6 +43,8 @@ pub struct Usage {
 struct Counts {
     /// Number of times that the journal became full.
     full: u64,
+    /// Number of times that the engine did not answer for too long.
+    overdue: u64,
     /// Submissions that left writes waiting for room in the next commit.
     busy: u64,
     /// Parts of streams found damaged.
@@ -71,6 +74,8 @@ pub struct StoreAccount {
     pub is_poisoned: bool,
     /// Number of times that the journal became full.
     pub full: u64,
+    /// Number of times that the engine did not answer for too long.
+    pub overdue: u64,
     /// Submissions that left writes waiting for room in the next commit.
     pub busy: u64,
     /// Parts of streams found damaged.

@@ -24,6 +24,7 @@ use super::streams::{PUBENDS, Streams};
 use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
+use crate::engine::{self, EngineKeeper, EngineOptions, EngineStartError, Monitor};
 
 /// Bytes of the largest batch, which is what one commit makes durable. Longer batches make room for
 /// longer events.
@@ -69,6 +70,8 @@ pub struct Opening {
     pub topics: Vec<Profile>,
     /// Nothing is written to the disk, for measurements: what is acknowledged is lost at the end.
     pub keeps_nothing: bool,
+    /// The engine that has the journal, too.
+    pub engine: Option<EngineOptions>,
 }
 
 /// A restored broker, its journal, and its clock.
@@ -82,6 +85,8 @@ pub struct Opened {
     pub clock: Clock,
     /// Keeps other brokers out of the directory while it lives.
     pub lock: Lock,
+    /// Keeps the broker's name in its engine.
+    pub(crate) keeper: Option<EngineKeeper>,
 }
 
 /// Keeps other brokers out of a data directory while it lives.
@@ -169,6 +174,9 @@ pub enum OpenError {
         /// The directory.
         path: String,
     },
+    /// The broker's engine.
+    #[error(transparent)]
+    Engine(#[from] EngineStartError),
     /// The system gives no thread or no randomness.
     #[error("cannot start the journal: {0}. The system may be out of threads or memory")]
     System(io::Error),
@@ -207,42 +215,69 @@ fn span(span: Duration) -> String {
     humantime::format_duration(Duration::from_secs(span.as_secs())).to_string()
 }
 
-/// Opens a data directory, creating what is missing. Blocks. `seed` seeds the broker's randomness.
+/// Opens a data directory, creating what is missing. Blocks. `seed` seeds the broker's randomness;
+/// `monitor` looks at the servers of its engine, if it has one.
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open(opening: &Opening, config: Config, seed: u64) -> Result<Opened, OpenError> {
+pub(crate) fn open(
+    opening: &Opening,
+    config: Config,
+    seed: u64,
+    monitor: Option<Arc<Monitor>>,
+) -> Result<Opened, OpenError> {
     let path = opening.directory.display().to_string();
     let lock = lock(&opening.directory)?;
     let fault = |cause| OpenError::Journal { path: path.clone(), cause };
-    let (disk, identity) =
-        if opening.keeps_nothing { null_disk(opening, seed)? } else { disk(opening).map_err(fault)? };
+    let JournalDisk { disk, identity, keeper } =
+        if opening.keeps_nothing { null_disk(opening, seed)? } else { disk(opening, monitor)? };
     let options = options(opening, &disk, free_bytes(&opening.directory)).map_err(fault)?;
     let (log, report) = Log::open(&disk, options, identity).map_err(fault)?;
     tell(&path, &log, &report);
-    let (broker, store, clock) = resume(opening, disk, log, (config, seed))?;
-    Ok(Opened { broker, store, clock, lock })
+    let (broker, mut store, clock) = resume(opening, disk, log, (config, seed))?;
+    if let (Some(keeper), Some(engine)) = (&keeper, &opening.engine) {
+        store.rely_on_engine(engine.patience, keeper.on_failure());
+    }
+    Ok(Opened { broker, store, clock, lock, keeper })
 }
 
-/// The journal's disk, and a random number.
-fn disk(opening: &Opening) -> Result<(Arc<dyn Storage + Send + Sync>, u64), whimbrel_journal::OpenError> {
-    let directory = Directory::open(&opening.directory.join(JOURNAL))?;
-    let random = directory.random()?;
-    Ok((Arc::new(directory), random))
+/// The disk of a journal.
+struct JournalDisk {
+    disk: Arc<dyn Storage + Send + Sync>,
+    /// A random number.
+    identity: u64,
+    keeper: Option<EngineKeeper>,
+}
+
+/// The journal's disk, and its engine if it has one.
+///
+/// # Errors
+/// See [`OpenError`].
+fn disk(opening: &Opening, monitor: Option<Arc<Monitor>>) -> Result<JournalDisk, OpenError> {
+    let path = opening.directory.display().to_string();
+    let fault = |cause: Fault| OpenError::Journal { path: path.clone(), cause: cause.into() };
+    let directory = Directory::open(&opening.directory.join(JOURNAL)).map_err(fault)?;
+    let identity = directory.random().map_err(fault)?;
+    let (Some(engine), Some(monitor)) = (&opening.engine, monitor) else {
+        return Ok(JournalDisk { disk: Arc::new(directory), identity, keeper: None });
+    };
+    let owner = directory.random().map_err(fault)?;
+    let (disk, keeper) = engine::start(engine, directory, owner, monitor)?;
+    Ok(JournalDisk { disk, identity, keeper: Some(keeper) })
 }
 
 /// A disk that keeps nothing, and the seed as random number.
 ///
 /// # Errors
 /// There is a journal in the directory.
-fn null_disk(opening: &Opening, seed: u64) -> Result<(Arc<dyn Storage + Send + Sync>, u64), OpenError> {
+fn null_disk(opening: &Opening, seed: u64) -> Result<JournalDisk, OpenError> {
     let path = opening.directory.display().to_string();
     // What cannot be looked at may be there.
     if opening.directory.join(JOURNAL).try_exists().unwrap_or(true) {
         return Err(OpenError::Kept { path });
     }
     tracing::error!(path, "--keep-nothing: nothing is written to the disk, and all that is acknowledged will be lost");
-    Ok((Arc::new(NullStorage), seed))
+    Ok(JournalDisk { disk: Arc::new(NullStorage), identity: seed, keeper: None })
 }
 
 /// Restores the broker from a journal, and starts the journal's threads.

@@ -76,6 +76,15 @@ pub struct Store {
     has_piece: bool,
     counts: Counts,
     damages: Throttle,
+    engine: Option<Reliance>,
+}
+
+/// How a journal relies on an engine.
+struct Reliance {
+    /// How long a submission may wait to be durable before publishes are refused.
+    patience: Duration,
+    /// Is told when the journal has failed.
+    on_failure: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl fmt::Debug for Store {
@@ -102,7 +111,15 @@ impl Store {
             reader,
             counts: Counts::default(),
             damages: Throttle::new(DAMAGE_EVERY),
+            engine: None,
         })
+    }
+
+    /// The journal is on an engine. While a submission has waited for longer than `patience`,
+    /// publishes are refused as by a full log; when the journal fails, `on_failure` is called with
+    /// the text of the error, and the broker is about to end.
+    pub(super) fn rely_on_engine(&mut self, patience: Duration, on_failure: impl Fn(&str) + Send + Sync + 'static) {
+        self.engine = Some(Reliance { patience, on_failure: Box::new(on_failure) });
     }
 
     /// Reports of the journal's threads.
@@ -112,12 +129,23 @@ impl Store {
 
     /// When [`Store::submit`] is to be called even without input.
     pub fn retry_at(&self) -> Option<Time> {
-        self.busy_until.into_iter().chain(self.look_at).min()
+        let overdue_at = if self.state == State::Open { self.overdue_at() } else { None };
+        self.busy_until.into_iter().chain(self.look_at).chain(overdue_at).min()
+    }
+
+    /// When the oldest submission will have waited for the engine for too long.
+    fn overdue_at(&self) -> Option<Time> {
+        let (engine, (.., since)) = (self.engine.as_ref()?, self.tickets.front()?);
+        Some(since.after(engine.patience))
+    }
+
+    fn is_overdue(&self, now: Time) -> bool {
+        self.overdue_at().is_some_and(|at| at <= now)
     }
 
     /// The journal's numbers for metrics.
     pub fn account(&self) -> StoreAccount {
-        let Counts { full, busy, damaged, reads } = self.counts;
+        let Counts { full, overdue, busy, damaged, reads } = self.counts;
         let looked = self.journal.submit(|log| {
             let options = log.options();
             let (segment_bytes, max_bytes) = (u64::from(options.segment_bytes), options.max_bytes);
@@ -134,6 +162,7 @@ impl Store {
             is_full: self.state == State::Full,
             is_poisoned: self.state == State::Poisoned,
             full,
+            overdue,
             busy,
             damaged,
             reads,
@@ -230,11 +259,14 @@ impl Store {
         if self.state == State::Poisoned {
             return;
         }
-        tracing::error!(
-            failure,
-            "the journal has failed: nothing more is logged, and publishes that must be are refused, until the broker is restarted; \
-             look after the disk first"
-        );
+        match &self.engine {
+            Some(engine) => (engine.on_failure)(&failure),
+            None => tracing::error!(
+                failure,
+                "the journal has failed: nothing more is logged, and publishes that must be are refused, until the broker is restarted; \
+                 look after the disk first"
+            ),
+        }
         (self.state, self.busy_until, self.look_at) = (State::Poisoned, None, None);
         self.tickets.clear();
         self.await_commit();
@@ -244,6 +276,9 @@ impl Store {
     /// Gives the journal the broker's writes, as far as it takes them, and the reading thread its
     /// reads. Called at the end of each turn.
     pub fn submit(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
+        if self.state == State::Open && self.is_overdue(now) {
+            self.lose_patience(broker, now, out);
+        }
         let is_time = self.busy_until.is_none_or(|at| at <= now);
         if self.state != State::Poisoned && is_time {
             self.busy_until = None;
@@ -380,8 +415,25 @@ impl Store {
         }
     }
 
+    /// The engine has not answered for too long: refuses what the journal has not taken.
+    fn lose_patience(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
+        self.counts.overdue += 1;
+        let patience = self.engine.as_ref().map(|engine| engine.patience).unwrap_or_default();
+        tracing::error!(
+            ?patience,
+            "the engine does not answer: publishes that must be logged are refused until it does"
+        );
+        (self.state, self.look_at) = (State::Full, Some(now.after(FULL_RETRY)));
+        self.await_commit();
+        broker.handle(now, Input::Disk(State::Full), out);
+    }
+
     /// Looks whether the journal, which was full, takes events again.
     fn look_for_room(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
+        if self.is_overdue(now) {
+            self.look_at = Some(now.after(FULL_RETRY));
+            return;
+        }
         let need = Need { streams: 1, records: 1, bytes: EVENT_HEAD, ..Need::default() };
         match self.journal.submit(|log| log.require(need)) {
             Ok(()) => {

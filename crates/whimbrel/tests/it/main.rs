@@ -9,6 +9,7 @@ mod cert;
 mod client_list;
 mod clients;
 mod data;
+mod engine;
 mod follow;
 mod operations;
 mod passwd;

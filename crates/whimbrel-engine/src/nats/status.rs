@@ -1,0 +1,105 @@
+//! Looks at a broker's stream without becoming its owner.
+
+use async_nats::jetstream;
+use serde::Serialize;
+
+use super::{ANSWER_WITHIN, NatsOptions, connect_options, failed, is_absent, runtime, stream_name, unanswered};
+use crate::engine::{EngineError, RecordNumber};
+use crate::lease::Lease;
+use crate::record::EngineRecord;
+
+/// A broker's stream, and who owns it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StreamStatus {
+    /// Records that are kept.
+    pub records: u64,
+    /// Bytes of these, with what the servers add.
+    pub bytes: u64,
+    /// The oldest record that is kept.
+    pub first: RecordNumber,
+    /// The newest record.
+    pub last: RecordNumber,
+    /// The newest epoch; 0 if there is none.
+    pub epoch: u64,
+    /// The lease of the broker's name, if there is one that is understood.
+    pub lease: Option<Lease>,
+    /// The revision of the lease, 0 if there is none: it grows while the owner lives.
+    pub lease_revision: RecordNumber,
+    /// Servers with a copy.
+    pub replicas: Vec<Replica>,
+}
+
+/// A server with a copy of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Replica {
+    /// The server's name.
+    pub server: String,
+    /// It leads the stream: all others follow it.
+    pub leads: bool,
+    /// It has all that the leader has.
+    pub is_current: bool,
+    /// It cannot be reached by the leader.
+    pub is_away: bool,
+}
+
+/// Looks at a broker's stream; `None`: it has none. To be called by a thread, not a task.
+///
+/// # Errors
+/// When no server is reached, or the servers cannot tell.
+pub fn look(options: &NatsOptions) -> Result<Option<StreamStatus>, EngineError> {
+    let addresses = options.addresses()?;
+    runtime()?.block_on(async {
+        let client = connect_options(options)?.connect(addresses).await.map_err(unanswered)?;
+        let mut context = jetstream::new(client);
+        context.set_timeout(ANSWER_WITHIN);
+        let stream = match context.get_stream(stream_name(&options.broker)).await {
+            Ok(stream) => stream,
+            Err(error) if is_no_stream(&error) => return Ok(None),
+            Err(error) => return Err(unanswered(error)),
+        };
+        let found = stream.get_last_raw_message_by_subject(&format!("wj.{}.epoch", options.broker)).await;
+        let epoch = match found {
+            Ok(found) => match EngineRecord::decode(&found.payload) {
+                Ok(EngineRecord::Epoch(epoch)) => epoch.epoch,
+                _ => return Err(failed("the newest epoch cannot be read: it is damaged, or of a later version")),
+            },
+            Err(error) if is_absent(&error.kind()) => 0,
+            Err(error) => return Err(unanswered(error)),
+        };
+        let (mut lease, mut lease_revision) = (None, 0);
+        if let Ok(bucket) = context.get_stream(super::lease::BUCKET).await
+            && let Ok(found) = bucket.get_last_raw_message_by_subject(&super::lease::subject(&options.broker)).await
+        {
+            (lease, lease_revision) = (Lease::decode(&found.payload), found.sequence);
+        }
+        let info = stream.get_info().await.map_err(unanswered)?;
+        let cluster = info.cluster.unwrap_or_default();
+        let leader =
+            cluster.leader.into_iter().map(|server| Replica { server, leads: true, is_current: true, is_away: false });
+        let others = cluster.replicas.into_iter().map(|peer| Replica {
+            server: peer.name,
+            leads: false,
+            is_current: peer.current,
+            is_away: peer.offline,
+        });
+        let mut replicas: Vec<Replica> = leader.chain(others).collect();
+        replicas.sort_by(|a, b| a.server.cmp(&b.server));
+        let state = info.state;
+        Ok(Some(StreamStatus {
+            records: state.messages,
+            bytes: state.bytes,
+            first: state.first_sequence,
+            last: state.last_sequence,
+            epoch,
+            lease,
+            lease_revision,
+            replicas,
+        }))
+    })
+}
+
+fn is_no_stream(error: &async_nats::jetstream::context::GetStreamError) -> bool {
+    use async_nats::jetstream::ErrorCode;
+    use async_nats::jetstream::context::GetStreamErrorKind;
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}

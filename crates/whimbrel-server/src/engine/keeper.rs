@@ -1,0 +1,238 @@
+//! What an owner of a stream does all the time, on a thread of its own, as its calls block: it
+//! renews the lease, looks whether its epoch is still the newest one, and removes records that are
+//! of no use.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::sync::watch;
+use whimbrel_engine::nats::Nats;
+use whimbrel_engine::{Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, Lease, Leases, RecordNumber};
+
+use super::measured::Appends;
+use super::monitor::Monitor;
+use super::start::EngineDisk;
+
+/// Why a broker with an engine cannot go on. Each text says what has happened and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineEnd {
+    /// Another process has become the broker.
+    #[error(
+        "another process has become this broker: it has taken its stream. This one ends; its clients find the other one"
+    )]
+    Taken,
+    /// The log cannot be written any more.
+    #[error(
+        "the log cannot be written any more: {0}. The broker ends; started again, here or elsewhere, it goes on from its stream"
+    )]
+    Failed(String),
+}
+
+/// What is passed to an owner's keeper when the stream has been taken.
+pub(super) struct Owned {
+    pub(super) disk: Arc<EngineDisk>,
+    pub(super) nats: Arc<Nats>,
+    pub(super) appends: Appends,
+    pub(super) lease: Lease,
+    pub(super) revision: RecordNumber,
+}
+
+/// The engine's numbers for metrics.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EngineAccount {
+    /// The epoch of this owner; 0 without an engine.
+    pub(crate) epoch: u64,
+    /// Times of appends, seconds.
+    pub(crate) latency: Option<Histogram>,
+    /// How long the record in flight has been so.
+    pub(crate) waiting: Duration,
+    /// Renewals of the lease that failed.
+    pub(crate) lease_failures: u64,
+    /// Servers that are set up wrongly, and that do not answer.
+    pub(crate) servers: super::MonitorAccount,
+}
+
+/// Ends with the broker; dropping it leaves the lease to be found dead.
+#[derive(Debug)]
+pub(crate) struct EngineKeeper {
+    shared: Arc<Shared>,
+    /// `None` once the broker has ended.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    owned: Owned,
+    monitor: Arc<Monitor>,
+    ended: watch::Sender<Option<EngineEnd>>,
+    is_ending: AtomicBool,
+    /// Why the journal has failed.
+    failure: Mutex<Option<String>>,
+    lease_failures: AtomicU64,
+    /// The newest revision of the lease.
+    revision: Mutex<RecordNumber>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("lease", &self.owned.lease).finish_non_exhaustive()
+    }
+}
+
+impl EngineKeeper {
+    /// Starts the thread. `monitor` is asked to look at the servers at each new connection.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn start(owned: Owned, monitor: Arc<Monitor>) -> std::io::Result<EngineKeeper> {
+        let shared = Arc::new(Shared {
+            revision: Mutex::new(owned.revision),
+            owned,
+            monitor,
+            ended: watch::Sender::new(None),
+            is_ending: AtomicBool::new(false),
+            failure: Mutex::default(),
+            lease_failures: AtomicU64::new(0),
+        });
+        let running = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("engine-keeper".into()).spawn(move || running.run())?;
+        Ok(EngineKeeper { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Waits until the broker cannot go on.
+    pub(crate) fn ended(&self) -> impl Future<Output = EngineEnd> + use<> {
+        let mut ended = self.shared.ended.subscribe();
+        async move {
+            let told = ended.wait_for(Option::is_some).await.map(|ended| ended.clone());
+            match told {
+                Ok(Some(end)) => end,
+                // The keeper has gone: the broker ends for another reason.
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Is to be called with the text of the error when the journal has failed. Does not block.
+    pub(crate) fn on_failure(&self) -> impl Fn(&str) + Send + Sync + use<> {
+        let shared = Arc::clone(&self.shared);
+        let thread = self.thread.lock().as_ref().map(|thread| thread.thread().clone());
+        move |failure| {
+            *shared.failure.lock() = Some(failure.to_owned());
+            if let Some(thread) = &thread {
+                thread.unpark();
+            }
+        }
+    }
+
+    /// The numbers for metrics.
+    pub(crate) fn account(&self) -> EngineAccount {
+        let Shared { owned, monitor, lease_failures, .. } = &*self.shared;
+        EngineAccount {
+            epoch: owned.lease.epoch,
+            latency: Some(owned.appends.latency()),
+            waiting: owned.appends.waiting(),
+            lease_failures: lease_failures.load(Ordering::Relaxed),
+            servers: monitor.account(),
+        }
+    }
+
+    /// Ends waiting for an engine that does not answer: what is in flight is as after a crash.
+    pub(crate) fn stop_waiting(&self) {
+        self.shared.owned.disk.stop();
+    }
+
+    /// Ends the thread and releases the lease, when the journal is closed. Blocks.
+    pub(crate) fn end(&self) {
+        self.shared.is_ending.store(true, Ordering::SeqCst);
+        let Some(thread) = self.thread.lock().take() else { return };
+        thread.thread().unpark();
+        // A panic of it has been reported.
+        let _ = thread.join();
+        self.shared.release();
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut connections = self.owned.nats.connections();
+        while !self.is_ending.load(Ordering::SeqCst) && self.ended.borrow().is_none() {
+            let next = Instant::now() + LEASE_RENEWED_EVERY;
+            self.beat();
+            let now = self.owned.nats.connections();
+            if now != std::mem::replace(&mut connections, now) {
+                self.monitor.ask();
+            }
+            // Commits go on meanwhile: each step is small.
+            while Instant::now() < next && self.owned.disk.cut() == Ok(true) {}
+            let rest = next.saturating_duration_since(Instant::now());
+            if !self.is_ending.load(Ordering::SeqCst) {
+                thread::park_timeout(rest);
+            }
+        }
+    }
+
+    /// Looks whether this owner's epoch is the newest one, and the journal writes, and renews the
+    /// lease.
+    fn beat(&self) {
+        // Before the epoch is read: a commit is refused only after a greater one is there.
+        let failure = self.failure.lock().take();
+        if self.newest_epoch().is_some_and(|newest| newest > self.owned.lease.epoch) {
+            self.owned.disk.stop();
+            return self.end(EngineEnd::Taken);
+        }
+        if let Some(failure) = failure {
+            return self.end(EngineEnd::Failed(failure));
+        }
+        if self.renew().is_err() {
+            self.lease_failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The newest epoch that anyone has taken, if the engine tells it.
+    fn newest_epoch(&self) -> Option<u64> {
+        let found = self.owned.nats.epoch().ok()??;
+        match EngineRecord::decode(&found.bytes) {
+            Ok(EngineRecord::Epoch(epoch)) => Some(epoch.epoch),
+            _ => None,
+        }
+    }
+
+    /// Renews the lease. Another owner's lease is left to it until it is released: only a greater
+    /// epoch ends this one, so that a start that fails ends nothing.
+    fn renew(&self) -> Result<(), EngineError> {
+        let mut revision = self.revision.lock();
+        match self.owned.nats.put_lease(*revision, &self.owned.lease.encode()) {
+            Err(EngineError::Refused) => {}
+            outcome => return outcome.map(|renewed| *revision = renewed),
+        }
+        let found = self.owned.nats.lease()?;
+        let lease = found.as_ref().and_then(|found| Lease::decode(&found.bytes));
+        if lease.is_some_and(|lease| lease.owner != self.owned.lease.owner && !lease.released) {
+            return Err(EngineError::Refused);
+        }
+        let after = found.map_or(0, |found| found.revision);
+        *revision = self.owned.nats.put_lease(after, &self.owned.lease.encode())?;
+        Ok(())
+    }
+
+    /// Tells that this owner has ended; another owner's lease is left alone.
+    fn release(&self) {
+        let lease = Lease { released: true, ..self.owned.lease.clone() };
+        if self.owned.nats.put_lease(*self.revision.lock(), &lease.encode()).is_err() {
+            tracing::warn!(
+                "the broker's name could not be released: its next start looks for some seconds whether it lives"
+            );
+        }
+    }
+
+    fn end(&self, end: EngineEnd) {
+        self.ended.send_if_modified(|ended| {
+            let is_first = ended.is_none();
+            ended.get_or_insert(end);
+            is_first
+        });
+    }
+}

@@ -1,0 +1,61 @@
+//! The broker's log on a replicated engine: the connection, the checks of its servers, and what an
+//! owner does all the time. `whimbrel-engine` has the stream itself.
+
+mod keeper;
+mod measured;
+mod monitor;
+mod process;
+mod start;
+mod status;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use whimbrel_engine::Acknowledgement;
+use whimbrel_engine::nats::NatsOptions;
+
+pub use keeper::EngineEnd;
+pub(crate) use keeper::{EngineAccount, EngineKeeper};
+pub(crate) use measured::latency;
+pub(crate) use monitor::{Monitor, MonitorAccount};
+pub use monitor::{Seen, SeenServer, ServersError};
+pub use start::EngineStartError;
+pub(crate) use start::start;
+pub use status::{EngineStatus, status};
+
+/// Copies of a broker's stream.
+pub const REPLICAS: usize = 3;
+
+/// The engine of a broker, and how it is used.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The broker's name, which names the stream.
+    pub broker: String,
+    /// Addresses of the servers, such as `nats://10.0.0.1:4222`.
+    pub servers: Vec<String>,
+    /// What has to have a commit before it counts.
+    pub acknowledgement: Acknowledgement,
+    /// How long a commit may take before publishes are refused.
+    pub patience: Duration,
+    /// Monitoring addresses of the servers, such as `http://10.0.0.1:8222`.
+    pub monitors: Vec<String>,
+    /// File with the broker's credentials.
+    pub credentials: Option<PathBuf>,
+    /// File with the authorities that vouch for the servers.
+    pub authorities: Option<PathBuf>,
+    /// The name is taken from a broker that lives.
+    pub takes: bool,
+}
+
+impl EngineOptions {
+    /// How the engine is reached.
+    fn connection(&self) -> NatsOptions {
+        NatsOptions {
+            servers: self.servers.clone(),
+            broker: self.broker.clone(),
+            replicas: REPLICAS,
+            credentials: self.credentials.clone(),
+            authorities: self.authorities.clone(),
+        }
+    }
+}

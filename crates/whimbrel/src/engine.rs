@@ -1,0 +1,156 @@
+//! `whimbrel engine`: looks at the replicated engine of a broker.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgMatches, Subcommand, value_parser};
+use whimbrel_server::config::schema::{KEYS, Key};
+use whimbrel_server::config::{Config, Override, Problem};
+use whimbrel_server::engine::{EngineOptions, EngineStatus, Seen, SeenServer, status};
+
+use crate::failure::{self, Failure};
+use crate::serve::{argument, overrides};
+use crate::sessions::print_json;
+use crate::table::{Cell, Table, Tone, count, is_coloured, name, paint, size};
+
+const EXAMPLES: &str = "\
+It looks for some seconds whether the owner of the name lives. The broker need not run.
+
+Examples:
+  whimbrel engine status --name north --engine nats://10.0.0.1:4222,nats://10.0.0.2:4222,nats://10.0.0.3:4222
+  whimbrel engine status --config /etc/whimbrel/whimbrel.toml --json | jq .lives";
+
+/// Arguments of `whimbrel engine`.
+#[derive(clap::Args)]
+pub struct Engine {
+    #[command(subcommand)]
+    command: EngineCommand,
+}
+
+#[derive(Subcommand)]
+enum EngineCommand {
+    /// Show a broker's stream, who owns it, and the servers.
+    #[command(after_help = EXAMPLES)]
+    Status {
+        #[command(flatten)]
+        place: EnginePlace,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// The engine of a broker: options of `whimbrel serve`, or its configuration.
+struct EnginePlace {
+    config: Option<PathBuf>,
+    overrides: Vec<Override>,
+}
+
+/// The settings that say which engine, and which broker.
+fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| key.section == "engine" || matches!(&*key.path(), "name" | "data" | "dev"))
+}
+
+impl clap::Args for EnginePlace {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let config = Arg::new("config").long("config").env("WHIMBREL_CONFIG").value_name("FILE");
+        let config = config.help("Configuration file [default: whimbrel.toml, if there is one here]");
+        command.arg(config.value_parser(value_parser!(PathBuf))).args(keys().filter_map(argument))
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        EnginePlace::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for EnginePlace {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<EnginePlace, clap::Error> {
+        Ok(EnginePlace { config: matches.get_one("config").cloned(), overrides: overrides(matches, keys()) })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = EnginePlace::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl EnginePlace {
+    fn options(&self) -> Result<EngineOptions, Failure> {
+        let config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
+        config.data.and_then(|data| data.engine).ok_or_else(|| {
+            let problem = Problem::new("no engine is named");
+            Failure::Configuration(vec![
+                problem.help("name its servers (--engine), or the broker's configuration (--config)"),
+            ])
+        })
+    }
+}
+
+impl Engine {
+    /// Runs the subcommand.
+    pub fn run(self) -> Result<(), Failure> {
+        let EngineCommand::Status { place, json } = self.command;
+        let seen = status(&place.options()?).map_err(|error| Failure::Runtime(error.into()))?;
+        if json { print_json(&seen) } else { failure::print(words(&seen).as_bytes()) }
+    }
+}
+
+/// What is seen, as text.
+fn words(seen: &EngineStatus) -> String {
+    let coloured = is_coloured();
+    let mut out = match &seen.stream {
+        None => {
+            format!("{} has no stream: no broker of this name has been started with this engine\n", name(&seen.broker))
+        }
+        Some(stream) => {
+            let owner = match &stream.lease {
+                _ if stream.epoch == 0 => "no broker has owned it".to_owned(),
+                None => "its owner has no lease".to_owned(),
+                Some(lease) if lease.released => format!("released by {}", name(&lease.place)),
+                Some(lease) if seen.lives => format!("{}, lives", name(&lease.place)),
+                Some(lease) => format!("{}, has not renewed its lease", name(&lease.place)),
+            };
+            let records = count(stream.records, "record", "records");
+            format!(
+                "{}: {records} in {}, numbers {} to {}\nepoch {}: {owner}\n",
+                name(&seen.broker),
+                size(stream.bytes),
+                stream.first,
+                stream.last,
+                stream.epoch
+            )
+        }
+    };
+    let mut table = Table::new(&["SERVER", "VERSION", "COPY", "MONITOR", "SETTINGS"]);
+    let mut wrongs = String::new();
+    for SeenServer { address, seen: told } in &seen.servers {
+        let cells = match told {
+            Seen::Settings { name: server, version, wrong, .. } => {
+                if let Some(wrong) = wrong {
+                    wrongs += &paint(&format!("the server at {address} {wrong}\n"), Tone::Warn, coloured);
+                }
+                let settings =
+                    if wrong.is_some() { Cell::new("wrong", Tone::Warn) } else { Cell::new("good", Tone::Good) };
+                [name(server).into(), version.clone().into(), copy(seen, server), address.clone().into(), settings]
+            }
+            Seen::Silent { why } => {
+                wrongs += &paint(&format!("{address} does not tell settings: {why}\n"), Tone::Warn, coloured);
+                [Cell::none(), Cell::none(), Cell::none(), address.clone().into(), Cell::new("not told", Tone::Warn)]
+            }
+        };
+        table.row(cells.into());
+    }
+    out += &table.text(coloured);
+    out + &wrongs
+}
+
+/// How a server's copy of the stream is.
+fn copy(seen: &EngineStatus, server: &str) -> Cell {
+    let replicas = seen.stream.iter().flat_map(|stream| &stream.replicas);
+    match replicas.into_iter().find(|replica| replica.server == server) {
+        None => Cell::none(),
+        Some(replica) if replica.leads => Cell::new("leads", Tone::Good),
+        Some(replica) if replica.is_away => Cell::new("away", Tone::Warn),
+        Some(replica) if replica.is_current => Cell::new("whole", Tone::Good),
+        Some(_) => Cell::new("behind", Tone::Warn),
+    }
+}

@@ -1,0 +1,73 @@
+//! An engine that does not answer for a while.
+
+use std::time::Duration;
+
+use whimbrel_client::{Error, Publish, QoS};
+use whimbrel_lab::engine_servers::{EngineServersOptions, SERVERS};
+
+use super::rig::{DEADLINE, broker, client, expect, publish, serve, servers, signal_servers, subscribe};
+
+/// The reason code of a broker whose log is full (quota exceeded).
+const QUOTA_EXCEEDED: u8 = 0x97;
+
+#[tokio::test]
+async fn publishes_are_refused_while_the_engine_has_no_quorum_and_taken_again_by_itself() {
+    let Some(servers) = servers(&EngineServersOptions::default()) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = serve(&servers, "north", &folder.path().join("north"));
+    command.arg("--engine-patience=2s");
+    let north = broker(command);
+    let (desk, mut events) = client(&north.url, "desk").await;
+    subscribe(&desk).await;
+    let (writer, _events) = client(&north.url, "writer").await;
+    publish(&writer, 0..10).await;
+    expect(&mut events, 0..10).await;
+
+    signal_servers(&servers, 0..SERVERS - 1, "STOP");
+    // This one is on its way to the engine: it waits, and is taken when the engine answers.
+    let waiting = tokio::spawn(async move {
+        publish(&writer, 10..11).await;
+        writer
+    });
+    let (other, _events) = client(&north.url, "other").await;
+    let begun = std::time::Instant::now();
+    let refused = loop {
+        let order = Publish::new("elsewhere", "late").qos(QoS::AtLeastOnce);
+        let answer = tokio::time::timeout(Duration::from_secs(5), other.publish(order)).await;
+        match answer {
+            Ok(Err(Error::Refused { reason, .. })) => break reason,
+            other => assert!(begun.elapsed() < DEADLINE, "it is not refused: {other:?}"),
+        }
+    };
+    assert_eq!(refused.0, QUOTA_EXCEEDED);
+    assert!(north.metric("whimbrel_engine_overdue").await >= 1.0);
+    assert!(north.metric("whimbrel_engine_waiting_seconds").await >= 2.0);
+
+    signal_servers(&servers, 0..SERVERS - 1, "CONT");
+    let writer = tokio::time::timeout(DEADLINE, waiting).await.expect("in time").expect("it is acknowledged");
+    expect(&mut events, 10..11).await;
+    publish(&writer, 11..20).await;
+    expect(&mut events, 11..20).await;
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_lost_when_all_servers_are_killed_and_the_disk_too() {
+    let Some(mut servers) = servers(&EngineServersOptions::default()) else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let north = broker(serve(&servers, "north", &folders.path().join("first")));
+    let (desk, _events) = client(&north.url, "desk").await;
+    subscribe(&desk).await;
+    desk.disconnect().await;
+    let (writer, _events) = client(&north.url, "writer").await;
+    publish(&writer, 0..100).await;
+    for number in 0..SERVERS {
+        servers.kill(number).expect("it is killed");
+    }
+    drop(north);
+    for number in 0..SERVERS {
+        servers.run(number).expect("it runs");
+    }
+    let north = broker(serve(&servers, "north", &folders.path().join("second")));
+    let (_desk, mut events) = client(&north.url, "desk").await;
+    expect(&mut events, 0..100).await;
+}
