@@ -9,7 +9,6 @@ use core::future::{Future, IntoFuture};
 use core::time::Duration;
 use std::sync::{Mutex, PoisonError};
 
-use async_nats::ServerAddr;
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -17,6 +16,7 @@ use async_nats::jetstream::stream::{
     Config, DirectGetErrorKind, DiscardPolicy, RawMessageErrorKind, RetentionPolicy, StorageType, Stream,
 };
 use async_nats::jetstream::{Context, ErrorCode};
+use async_nats::{Client, ServerAddr};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
@@ -35,6 +35,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How often a record is asked for at a replica that the servers choose, beside the leader.
 const REPLICAS_ASKED: usize = 8;
 
+/// Bytes of a message beside the record: what the servers count to it.
+const MESSAGE_ROOM: usize = 1 << 10;
+
 /// Which stream is opened, and where.
 #[derive(Clone, Debug)]
 pub struct NatsOptions {
@@ -50,6 +53,7 @@ pub struct NatsOptions {
 pub struct Nats {
     /// `None` only while this is dropped.
     runtime: Option<Runtime>,
+    client: Client,
     context: Context,
     stream: Stream,
     prefix: String,
@@ -110,15 +114,15 @@ impl Nats {
         let config = config_of(broker, &prefix, *replicas);
         let open = async {
             let client = async_nats::connect(addresses).await.map_err(unanswered)?;
-            let mut context = async_nats::jetstream::new(client);
+            let mut context = async_nats::jetstream::new(client.clone());
             context.set_timeout(ANSWER_WITHIN);
             let stream = context.get_or_create_stream(config.clone()).await.map_err(unanswered)?;
             check_settings(&stream.cached_info().config, &config)?;
-            Ok((context, stream))
+            Ok((client, context, stream))
         };
-        let (context, stream) = runtime.block_on(open)?;
+        let (client, context, stream) = runtime.block_on(open)?;
         let (ahead, pause) = (Mutex::new(None), Mutex::new(PAUSE_MIN));
-        Ok(Nats { runtime: Some(runtime), context, stream, prefix, ahead, pause })
+        Ok(Nats { runtime: Some(runtime), client, context, stream, prefix, ahead, pause })
     }
 
     fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
@@ -297,6 +301,10 @@ impl Engine for Nats {
             }
             Ok(None)
         })
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        self.client.server_info().max_payload.saturating_sub(MESSAGE_ROOM)
     }
 
     fn last(&self) -> Result<RecordNumber, EngineError> {
