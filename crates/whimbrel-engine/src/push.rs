@@ -1,6 +1,6 @@
 //! Giving the stream what only the files have.
 //!
-//! All of it counts with its last record: what the journal wrote between the state of the stream and
+//! All of it counts with the record of an epoch behind it: what the journal wrote between the state of the stream and
 //! that of the files is not there any more, as far as it was of no use to these, so a part of it may
 //! be no state that a journal ever had. A start that ends before appends it all again.
 
@@ -11,9 +11,10 @@ use whimbrel_journal::{Slot, Storage};
 use crate::directory::{content_of, files_of};
 use crate::engine::Engine;
 use crate::ranges::Ranges;
+use crate::record::Epoch;
 use crate::start::StartError;
-use crate::stream::{OwnedStream, WrittenCommit};
-use crate::survey::Survey;
+use crate::stream::{Link, OwnedStream, WrittenCommit};
+use crate::survey::{Survey, take_once};
 
 /// Most bytes of a file in one record.
 const PUSHED_BYTES: u64 = 1 << 20;
@@ -73,20 +74,32 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
     pub(crate) fn push(&self, all: &[LeftToPush], stream: &mut OwnedStream) -> Result<u64, StartError> {
         let (disk, link) = (self.found.disk, self.found.link);
         let pieces = all.iter().flat_map(LeftToPush::pieces);
-        let (mut pieces, mut pushed) = (pieces.peekable(), 0);
-        while let Some(PieceToPush { of, bytes }) = pieces.next() {
+        let mut pushed = 0;
+        for PieceToPush { of, bytes } in pieces {
             let mut read = vec![0; (bytes.end - bytes.start) as usize];
             disk.read(of.slot, bytes.start, &mut read)?;
-            let has_more = pieces.peek().is_some();
             let LeftToPush { slot, number: segment, file_bytes, .. } = *of;
             let (parts, removed) = (vec![(bytes.start, read)], Vec::new());
-            let commit = WrittenCommit { slot, segment, file_bytes, parts, removed, has_more };
+            let commit = WrittenCommit { slot, segment, file_bytes, parts, removed, has_more: true };
             stream.append(link, &commit, TRIES_MAX, &mut || {})?;
             pushed += 1;
+        }
+        if pushed > 0 {
+            stream.confirm(link)?;
         }
         let files = files_of(disk)?;
         let gone: Vec<Slot> = stream.segments().keys().copied().filter(|slot| !files.contains_key(slot)).collect();
         gone.into_iter().for_each(|slot| stream.end_segment(slot));
         Ok(pushed)
+    }
+}
+
+impl OwnedStream {
+    /// Takes the odd epoch behind the one of this start, so that what it has appended counts.
+    fn confirm<E: Engine>(&mut self, link: &Link<E>) -> Result<(), StartError> {
+        let epoch = Epoch { epoch: self.epoch() + 1, ..self.owner() };
+        let taken = take_once(&link.engine, self.taken(), &epoch.encode())?;
+        link.cuts().append(&mut self.confirmed(epoch, taken));
+        Ok(())
     }
 }

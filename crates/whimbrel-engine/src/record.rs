@@ -46,7 +46,8 @@ pub enum EngineRecord<'a> {
 /// The beginning of an ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
-    /// Its number: 1, 2, 3, …
+    /// Its number. A start takes the next even one; and the odd one behind it when it has appended
+    /// what only its disk had, which counts by that.
     pub epoch: u64,
     /// A number of the owner, chosen by it.
     pub owner: u64,
@@ -66,7 +67,8 @@ pub struct CommitId {
 pub struct Commit<'a> {
     /// Its name.
     pub id: CommitId,
-    /// It counts only if the next commit that counts is of its epoch: together they are one.
+    /// It counts only if it is followed by one of its epoch that has no more, or by the next, odd,
+    /// epoch: see [`Epoch`].
     pub has_more: bool,
     /// The file.
     pub slot: Slot,

@@ -206,7 +206,7 @@ impl<'a, S: Storage, E: Engine> Start<'a, '_, S, E> {
             survey = Survey::whole(self.found, survey.taken)?;
         }
         let epoch = Epoch { epoch, owner: self.options.owner };
-        let report = StartReport { epoch: epoch.epoch, is_made_anew: plan == Plan::Anew, discarded, ..survey.report };
+        let report = StartReport { is_made_anew: plan == Plan::Anew, discarded, ..survey.report };
         let link = self.found.link;
         let last = if fault!(link, ServesBeforeEpoch) { survey.taken - 1 } else { survey.taken };
         let mut stream = OwnedStream::new(epoch, last, survey.seen.segments.clone());
@@ -218,7 +218,8 @@ impl<'a, S: Storage, E: Engine> Start<'a, '_, S, E> {
             }
         }
         let pushed = self.perform(plan, &survey, &mut stream)?;
-        Ok((stream, StartReport { pushed, ..report }))
+        let epoch = stream.epoch();
+        Ok((stream, StartReport { epoch, pushed, ..report }))
     }
 
     /// What becomes of disk and stream, and the number of commits of the disk that are given up.

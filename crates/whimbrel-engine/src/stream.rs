@@ -189,6 +189,22 @@ impl OwnedStream {
         self.epoch.epoch
     }
 
+    /// The epoch with its owner.
+    pub(crate) fn owner(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The record of the epoch.
+    pub(crate) fn taken(&self) -> RecordNumber {
+        self.taken
+    }
+
+    /// A next epoch has been taken, by which all before counts; returns what is of no use by that.
+    pub(crate) fn confirmed(&mut self, epoch: Epoch, taken: RecordNumber) -> BTreeMap<Slot, RecordNumber> {
+        (self.epoch, self.taken, self.last, self.commits) = (epoch, taken, taken, 0);
+        std::mem::take(&mut self.cuts)
+    }
+
     /// The last record of the stream.
     pub(crate) fn last(&self) -> RecordNumber {
         self.last

@@ -5,8 +5,8 @@
 //! all replicas. If none has it, its segment must have ended later in the stream: then it was
 //! removed. If it has not, the start is refused.
 //!
-//! Commits that count with the next one only are void if that is not there: what was seen before
-//! them is what the stream says.
+//! Commits that do not count without a later record are void if that is not there: what was seen
+//! before them is what the stream says.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -38,7 +38,8 @@ pub(crate) fn take<'a, S: Storage, E: Engine>(
     let engine = &found.link.engine;
     let before = engine.epoch()?;
     let mut newest = before.as_ref().map_or(0, |before| before.number);
-    let mut epoch = before.as_ref().map(read_epoch).transpose()?.map_or(0, |before| before.epoch) + 1;
+    let mut epoch = before.as_ref().map(read_epoch).transpose()?.map_or(0, |before| before.epoch);
+    epoch = next_epoch(epoch);
     for _ in 0..TAKES_MAX {
         let taken = if fault!(found.link, ServesBeforeEpoch) {
             engine.last()? + 1
@@ -54,13 +55,18 @@ pub(crate) fn take<'a, S: Storage, E: Engine>(
             return Ok(Taken { epoch, survey });
         }
         // The replica that told the newest epoch lacked a newer one.
-        (newest, epoch) = (taken, greatest + 1);
+        (newest, epoch) = (taken, next_epoch(greatest));
     }
     Err(StartError::Taken)
 }
 
+/// The next even number.
+fn next_epoch(greatest: u64) -> u64 {
+    (greatest / 2 + 1) * 2
+}
+
 /// Appends a record of an epoch behind the newest one, again while there is no answer.
-fn take_once(engine: &impl Engine, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, StartError> {
+pub(crate) fn take_once(engine: &impl Engine, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, StartError> {
     for _ in 0..TAKES_MAX {
         let error = match engine.take(newest, record) {
             Ok(number) => return Ok(number),
@@ -156,7 +162,7 @@ pub(crate) struct Seen {
     pub(crate) is_passed: bool,
 }
 
-/// Commits of one epoch that count with the next one, and what was seen before them.
+/// Commits of one epoch that count with a later record, and what was seen before them.
 struct Unfinished {
     numbers: RangeInclusive<RecordNumber>,
     epoch: u64,
@@ -252,6 +258,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
         match EngineRecord::decode(&found.bytes).map_err(|_| StartError::Unreadable { number })? {
             EngineRecord::Epoch(epoch) => {
                 self.note_epoch(number, epoch.epoch);
+                self.note_confirmed(epoch.epoch);
                 self.seen.others.insert(number);
                 Ok(())
             }
@@ -311,6 +318,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
             return;
         }
         let epoch = commit.id.epoch;
+        self.note_confirmed(epoch);
         if self.unfinished.as_ref().is_some_and(|unfinished| unfinished.epoch != epoch) {
             self.give_up_unfinished();
         }
@@ -322,11 +330,18 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
         });
     }
 
+    /// Something of this epoch is there: what its start had appended before counts.
+    fn note_confirmed(&mut self, epoch: u64) {
+        if epoch % 2 == 1 && self.unfinished.as_ref().is_some_and(|unfinished| unfinished.epoch == epoch - 1) {
+            self.unfinished = None;
+        }
+    }
+
     /// Goes back to what was seen before commits whose last one is not there.
     fn give_up_unfinished(&mut self) {
         if let Some(Unfinished { numbers, before, .. }) = self.unfinished.take() {
-            self.seen = before;
-            self.seen.others.extend(numbers.clone());
+            let after = std::mem::replace(&mut self.seen, before);
+            self.seen.others.extend(after.others.into_iter().chain(numbers.clone()));
             self.void.push(numbers);
         }
     }

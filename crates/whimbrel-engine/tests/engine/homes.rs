@@ -108,9 +108,14 @@ pub fn started(place: Place) -> Started {
 
 /// What a journal on a new disk has that is made from the stream.
 pub fn of_stream_alone(engine: &TwinEngine) -> Result<BTreeMap<u64, Model>, String> {
+    of_stream_alone_by(&started, engine)
+}
+
+/// As [`of_stream_alone`], by a start of some kind.
+pub fn of_stream_alone_by(start: &Start, engine: &TwinEngine) -> Result<BTreeMap<u64, Model>, String> {
     let engine = Arc::new(engine.copied());
     let (storage, _) =
-        started(Place::new(&engine, u64::MAX, Acknowledgement::Both)).map_err(|error| error.to_string())?;
+        start(Place::new(&engine, u64::MAX, Acknowledgement::Both)).map_err(|error| error.to_string())?;
     let (log, report) = Log::open(&storage, SMALL, 7).map_err(|error| error.to_string())?;
     if !report.damages.is_empty() {
         return Err(format!("the stream alone is damaged: {:?}", report.damages));

@@ -176,10 +176,12 @@ impl Story {
         if begin_without_engine(&place.mark).is_err() {
             return Ok(());
         }
-        let Ok((log, report)) = Log::open(&place.disk, SMALL, 7) else { return Ok(()) };
-        if !report.damages.is_empty() {
+        let opened = Log::open(&place.disk, SMALL, 7).ok().filter(|(_, report)| report.damages.is_empty());
+        let Some((log, _)) = opened else {
+            // Only the engine had all of it, and the mark says now that the disk went on.
+            home.is_doubtful = true;
             return Ok(());
-        }
+        };
         let is_marked = place.mark.stores() > 0;
         let mut work = Work::new(Stepped::new(log, &place.disk));
         let base = look(&work.journal);
@@ -223,6 +225,11 @@ impl Story {
             Outcome::Lives(begun) => *begun,
             Outcome::Ended => {
                 self.told.ended += 1;
+                // It may have appended all before it ended.
+                let local = home.past.acknowledgement == Some(Acknowledgement::Local);
+                if local && home.past.has(&of_stream_alone(&self.engine)?, home.past.sure) {
+                    home.fork = None;
+                }
                 return Ok(());
             }
         };
@@ -251,14 +258,21 @@ impl Story {
             match start(place.again(self.life)) {
                 Ok(begun) => {
                     if must_diverge && !gave_up && fork.is_some_and(|_| !is_there(home, &begun.0)) {
-                        return Err("what the disk had acknowledged is gone, and nothing told of it".into());
+                        return Err(format!(
+                            "what the disk had acknowledged is gone, and nothing told of it: {:?}",
+                            begun.1
+                        ));
                     }
                     if gave_up || place.options.imports {
                         home.is_doubtful |= gave_up;
                     }
                     return Ok(Outcome::Lives(Box::new(begun)));
                 }
-                Err(StartError::Engine(_) | StartError::Disk(_)) => return Ok(Outcome::Ended),
+                Err(StartError::Engine(_) | StartError::Disk(_)) => {
+                    // It may have begun to give up what it was allowed to.
+                    home.is_doubtful |= gave_up;
+                    return Ok(Outcome::Ended);
+                }
                 Err(StartError::Diverged { commits }) if !gave_up && local => {
                     let nothing_lost = fork.is_some() && like.iter().all(|ticket| *ticket >= home.past.sure);
                     if home.fork.is_none() && !home.is_doubtful
@@ -290,7 +304,8 @@ impl Story {
             Ok(opened) => opened,
             Err(OpenError::Storage(_)) => {
                 self.told.ended += 1;
-                (home.past, home.fork) = (PastLife { base: from_stream, ..PastLife::default() }, None);
+                let acknowledgement = Some(place.options.acknowledgement);
+                (home.past, home.fork) = (PastLife { base: from_stream, acknowledgement, ..PastLife::default() }, None);
                 (self.past, home.is_doubtful) = (home.past.clone(), false);
                 return Ok(());
             }
@@ -453,6 +468,6 @@ fn the_stream_holds_no_more_than_what_is_of_use() {
 fn an_empty_stream_is_taken_once() {
     let engine: Arc<TwinEngine> = Arc::default();
     let (_, report) = started(Place::new(&engine, 1, Acknowledgement::Both)).expect("started");
-    assert_eq!(report, StartReport { epoch: 1, is_made_anew: true, ..StartReport::default() });
+    assert_eq!(report, StartReport { epoch: 2, is_made_anew: true, ..StartReport::default() });
     assert_eq!(engine.epoch().expect("it is answered").map(|found| found.number), Some(1));
 }

@@ -70,7 +70,7 @@ fn the_former_owner_is_told_why_it_ends() {
     let (log, _) = Log::open(&former, SMALL, 7).expect("the journal opens");
     let mut work = Work::new(Stepped::new(log, &former));
     let (_, report) = start(2);
-    assert_eq!(report.epoch, 2);
+    assert_eq!(report.epoch, 4);
     work.append(1, 1, 10);
     work.journal.settle();
     let fault = work.journal.log.poisoned().expect("its next commit is refused").to_string();
@@ -88,7 +88,7 @@ pub fn a_former_owner_has_appended(start: &Start) -> Result<(), String> {
     let (slot, file_bytes) = (0, u64::from(SMALL.segment_bytes));
     let newest = engine.records().into_iter().rev().find(|(_, subject)| *subject == Subject::Slot(slot));
     let (before, _) = newest.ok_or("the journal has written nothing")?;
-    let id = CommitId { epoch: 1, number: 99 };
+    let id = CommitId { epoch: 2, number: 99 };
     let parts = vec![(0, &[0xff; 8192][..])];
     let commit =
         Commit { id, has_more: false, slot, segment: 1, file_bytes, before, others: Vec::new(), parts }.encode();

@@ -113,7 +113,15 @@ fn files_that_are_half_made_are_not_opened_without_an_engine() {
 pub fn a_disk_fails_at_a_checkpoint(start: &Start) -> Result<(), String> {
     let place = Place::new(&Arc::default(), 1, Acknowledgement::Engine);
     let (storage, _) = start(place.again(1)).map_err(|error| error.to_string())?;
-    work_a_little(&storage, 9);
+    let (log, _) = Log::open(&storage, SMALL, 7).map_err(|error| error.to_string())?;
+    let mut work = Work::new(Stepped::new(log, &storage));
+    let mut append = || {
+        work.append(1, 1, 900);
+        work.journal.settle();
+    };
+    append();
+    storage.checkpoint().map_err(|error| error.to_string())?;
+    append();
     place.disk.fail_from(place.disk.operations());
     if storage.checkpoint().is_ok() {
         return Err("the files were not synced".into());
