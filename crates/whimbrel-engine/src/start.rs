@@ -88,7 +88,8 @@ pub enum StartError {
          discard them to go on with what the stream has"
     )]
     Diverged {
-        /// The number of commits that would be lost.
+        /// The number of commits that would be lost; those that the stream had, and has removed
+        /// since as of no use, are among them.
         commits: u64,
     },
     /// No replica has a record that must be there.

@@ -57,6 +57,8 @@ struct Home {
     past: PastLife,
     /// What the stream had when a broker elsewhere first went on with it.
     fork: Option<Models>,
+    /// Records that were appended behind its mark: from one behind the first number up to the other.
+    appended: (RecordNumber, RecordNumber),
     /// The mark is not that of the disk: what the disk alone has acknowledged may be lost.
     is_doubtful: bool,
 }
@@ -105,6 +107,17 @@ fn newest_of(engine: &TwinEngine) -> RecordNumber {
     let records = engine.records();
     let commits = records.iter().filter(|(_, subject)| *subject != Subject::Epoch);
     commits.map(|(number, _)| *number).max().unwrap_or(0)
+}
+
+fn last_of(engine: &TwinEngine) -> RecordNumber {
+    engine.records().last().map_or(0, |(number, _)| *number)
+}
+
+/// Whether none of these records has been removed: what a disk has is told from what it alone has
+/// by them.
+fn are_all_there(engine: &TwinEngine, (behind, upto): (RecordNumber, RecordNumber)) -> bool {
+    let there = engine.records().iter().filter(|(number, _)| *number > behind && *number <= upto).count();
+    there as u64 == upto.saturating_sub(behind)
 }
 
 /// What became of a start.
@@ -225,10 +238,12 @@ impl Story {
             Outcome::Lives(begun) => *begun,
             Outcome::Ended => {
                 self.told.ended += 1;
+                home.appended.1 = last_of(&self.engine);
                 // It may have appended all before it ended.
                 let local = home.past.acknowledgement == Some(Acknowledgement::Local);
                 if local && home.past.has(&of_stream_alone(&self.engine)?, home.past.sure) {
                     home.fork = None;
+                    self.past = PastLife { sent: home.past.sure, ..home.past.clone() };
                 }
                 return Ok(());
             }
@@ -236,7 +251,9 @@ impl Story {
         let from_stream = of_stream_alone(&self.engine)?;
         let end_at = rng.u64(0..400);
         self.engine.set_fates(weather(rng, 12, end_at));
+        home.appended.0 = storage.standing().last;
         let outcome = self.work(home, place, Begun { storage, report, alone, from_stream }, rng);
+        home.appended.1 = last_of(&self.engine);
         if newest_of(&self.engine) > before {
             for other in self.homes.iter_mut().enumerate().filter(|(other, _)| *other != at).map(|(_, home)| home) {
                 other.fork.get_or_insert_with(|| home.past.base.clone());
@@ -274,11 +291,11 @@ impl Story {
                     return Ok(Outcome::Ended);
                 }
                 Err(StartError::Diverged { commits }) if !gave_up && local => {
-                    let nothing_lost = fork.is_some() && like.iter().all(|ticket| *ticket >= home.past.sure);
-                    if home.fork.is_none() && !home.is_doubtful
-                        || commits == 0
-                        || nothing_lost && commits > 1 && !like.is_empty()
-                    {
+                    let fork = home.fork.is_some();
+                    let nothing_lost = fork && !like.is_empty() && like.iter().all(|ticket| *ticket >= home.past.sure);
+                    let is_exact = are_all_there(&self.engine, home.appended);
+                    let is_needless = !fork && !home.is_doubtful || nothing_lost && commits > 1;
+                    if commits == 0 || is_exact && is_needless {
                         return Err(format!("a start is refused for {commits} commits, and none would be lost"));
                     }
                     self.told.diverged += 1;
