@@ -21,7 +21,7 @@ pub(crate) struct FoundFile {
 }
 
 /// What a start decides from, beside the stream.
-pub(crate) struct Found<'a, S, E> {
+pub(crate) struct StartScene<'a, S, E> {
     pub(crate) disk: &'a S,
     pub(crate) link: &'a Link<E>,
     pub(crate) files: BTreeMap<Slot, FoundFile>,
@@ -53,10 +53,14 @@ pub(crate) fn content_of(disk: &impl Storage, slot: Slot, bytes: u64) -> Result<
     segment_content(disk, slot, bytes).map_err(disk_fault)
 }
 
-impl<'a, S: Storage, E: Engine> Found<'a, S, E> {
+impl<'a, S: Storage, E: Engine> StartScene<'a, S, E> {
     /// Looks at the directory; the mark of one without a journal says nothing.
-    pub(crate) fn look(disk: &'a S, link: &'a Link<E>, mark: Option<MarkContents>) -> Result<Found<'a, S, E>, Fault> {
-        let mut found = Found { disk, link, files: files_of(disk)?, mark: None };
+    pub(crate) fn look(
+        disk: &'a S,
+        link: &'a Link<E>,
+        mark: Option<MarkContents>,
+    ) -> Result<StartScene<'a, S, E>, Fault> {
+        let mut found = StartScene { disk, link, files: files_of(disk)?, mark: None };
         found.mark = mark.filter(|_| found.has_journal());
         Ok(found)
     }

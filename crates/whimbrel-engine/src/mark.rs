@@ -7,8 +7,9 @@
 //! | 1 | whose acknowledgement counted: 0 the engine's, 1 both, 2 the disk's |
 //! | 8, 8, 8 | epoch, its owner, and the number of its record |
 //! | 8 | newest record that the files have |
-//! | 4 | segments; each 4, 8, 8, 8: slot, number, bytes of the file, newest record; and 4: ranges of bytes that the stream has, each 8, 8: begin, end |
-//! | 4 | slots with useless records; each 4, 8: slot, below which record, or 0: the next beginning |
+//! | 4 | segments; each 4, 8, 8, 8: slot, number, bytes of the file, newest record |
+//! | | and 4: ranges of bytes that the stream has; each 8, 8: begin, end |
+//! | 4 | slots with useless records; each 4, 8: slot, below which record; 0: the next to begin |
 //! | 4 | CRC-32 of all before it |
 
 use core::fmt;

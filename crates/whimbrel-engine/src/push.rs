@@ -1,8 +1,9 @@
 //! Giving the stream what only the files have.
 //!
-//! All of it counts with the record of an epoch behind it: what the journal wrote between the state of the stream and
-//! that of the files is not there any more, as far as it was of no use to these, so a part of it may
-//! be no state that a journal ever had. A start that ends before appends it all again.
+//! All of it counts with the record of an epoch behind it: what the journal wrote between the state
+//! of the stream and that of the files is not there any more, as far as it was of no use to these,
+//! so a part of it may be no state that a journal ever had. A start that ends before appends it all
+//! again.
 
 use std::ops::Range;
 

@@ -64,8 +64,8 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
         self.sync_all(&there)
     }
 
-    /// Gives the files what the stream has behind the mark, and they have lost. What is later on the
-    /// disk than in the stream stays; what is of no use to the journal is removed.
+    /// Gives the files what the stream has behind the mark, and they have lost. What is later on
+    /// the disk than in the stream stays; what is of no use to the journal is removed.
     pub(crate) fn follow(&self) -> Result<(), StartError> {
         let disk = self.found.disk;
         let mut numbers: BTreeMap<Slot, Option<u64>> = BTreeMap::new();

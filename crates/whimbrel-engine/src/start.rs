@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_journal::{Fault, Storage};
 
-use crate::directory::Found;
+use crate::directory::StartScene;
 use crate::engine::{Engine, EngineError, RecordNumber};
 use crate::fault::EngineFaults;
 use crate::mark::{Mark, MarkContents, MarkState};
@@ -184,7 +184,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         mut keeper: Keeper,
         options: StartOptions,
     ) -> Result<(Replicated<S, E>, StartReport), StartError> {
-        let found = Found::look(&disk, &link, keeper.load()?)?;
+        let found = StartScene::look(&disk, &link, keeper.load()?)?;
         let taken = take(&found, options.owner)?;
         let (stream, report) = Start { found: &found, options, keeper: &mut keeper }.run(taken)?;
         keeper.store(&stream.mark(&link, options.acknowledgement))?;
@@ -194,7 +194,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
 
 /// A start that has taken the stream.
 struct Start<'a, 'k, S, E> {
-    found: &'a Found<'a, S, E>,
+    found: &'a StartScene<'a, S, E>,
     options: StartOptions,
     keeper: &'k mut Keeper,
 }

@@ -246,8 +246,8 @@ impl OwnedStream {
         others.map(other).collect()
     }
 
-    /// Makes a commit a record, or several ones if it is too long, which count together. `meanwhile`
-    /// is called once, after the first one has been sent.
+    /// Makes a commit a record, or several ones if it is too long, which count together.
+    /// `meanwhile` is called once, after the first one has been sent.
     pub(crate) fn append<E: Engine>(
         &mut self,
         link: &Link<E>,

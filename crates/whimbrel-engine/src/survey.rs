@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 
 use whimbrel_journal::{Slot, Storage};
 
-use crate::directory::Found;
+use crate::directory::StartScene;
 use crate::engine::{Engine, EngineError, RecordNumber, StreamRecord};
 use crate::mark::{MarkContents, StreamSegment};
 use crate::ranges::Ranges;
@@ -32,7 +32,7 @@ pub(crate) struct Taken<'a, S, E> {
 
 /// Takes the next epoch, and surveys the records before: those behind the mark, or all of them.
 pub(crate) fn take<'a, S: Storage, E: Engine>(
-    found: &'a Found<'a, S, E>,
+    found: &'a StartScene<'a, S, E>,
     owner: u64,
 ) -> Result<Taken<'a, S, E>, StartError> {
     let engine = &found.link.engine;
@@ -101,7 +101,7 @@ fn check_stream(engine: &impl Engine, mark: &MarkContents, taken: RecordNumber) 
 }
 
 fn survey_once<'a, S: Storage, E: Engine>(
-    found: &'a Found<'a, S, E>,
+    found: &'a StartScene<'a, S, E>,
     taken: RecordNumber,
 ) -> Result<Survey<'a, S, E>, StartError> {
     if let Some(mark) = found.known() {
@@ -125,7 +125,7 @@ struct Parted {
 
 /// What the records of a stream say.
 pub(crate) struct Survey<'a, S, E> {
-    pub(crate) found: &'a Found<'a, S, E>,
+    pub(crate) found: &'a StartScene<'a, S, E>,
     /// The mark from which it begins; `None`: with the first record.
     pub(crate) mark: Option<&'a MarkContents>,
     /// The record by which the stream was taken: those before it are surveyed.
@@ -170,7 +170,7 @@ struct Unfinished {
 }
 
 impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
-    fn new(found: &'a Found<'a, S, E>, mark: Option<&'a MarkContents>, taken: RecordNumber) -> Survey<'a, S, E> {
+    fn new(found: &'a StartScene<'a, S, E>, mark: Option<&'a MarkContents>, taken: RecordNumber) -> Survey<'a, S, E> {
         let epoch = mark.map(|mark| (mark.taken, mark.epoch.epoch));
         let seen = mark.map(|mark| Seen {
             segments: mark.segments.clone(),
@@ -194,7 +194,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
     }
 
     /// Surveys all records before the one by which the stream was taken.
-    pub(crate) fn whole(found: &'a Found<'a, S, E>, taken: RecordNumber) -> Result<Survey<'a, S, E>, StartError> {
+    pub(crate) fn whole(found: &'a StartScene<'a, S, E>, taken: RecordNumber) -> Result<Survey<'a, S, E>, StartError> {
         let mut survey = Survey::new(found, None, taken);
         survey.run()?;
         Ok(survey)
@@ -374,7 +374,8 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
             self.seen.parted.remove(&slot);
             self.seen.useless.insert(slot, number);
         }
-        // One that is named is in use again: another broker has made the file that was removed here.
+        // One that is named is in use again: another broker has made the file that was removed
+        // here.
         self.seen.useless.retain(|slot, below| *below > 0 || !is_named(slot));
         self.seen.useless.values_mut().filter(|below| **below == 0).for_each(|below| *below = number);
         for other in &commit.others {
