@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use whimbrel_engine::{Acknowledgement, Replicated};
+use whimbrel_engine::{Acknowledgement, Mark, Replicated, StartOptions};
 use whimbrel_journal::file::Directory;
-use whimbrel_journal::{Journal, Log, Options, Storage, StreamId, Ticket};
+use whimbrel_journal::{Fault, Journal, Log, Options, Storage, StreamId, Ticket};
 
 /// Bytes of a record, as in the trial of the design.
 const RECORD_BYTES: usize = 418;
@@ -23,6 +23,19 @@ const LOADS: [(u64, usize); 3] = [(1, 1), (1, 64), (16, 64)];
 const ROUNDS: usize = 3;
 
 type AnyStorage = Arc<dyn Storage + Send + Sync>;
+
+/// Nothing is started again.
+struct NoMark;
+
+impl Mark for NoMark {
+    fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(None)
+    }
+
+    fn store(&self, _: &[u8]) -> Result<(), Fault> {
+        Ok(())
+    }
+}
 
 /// Records a second, and the times of commits.
 struct Measured {
@@ -93,7 +106,9 @@ fn main() {
                     None => Arc::new(disk),
                     Some(acknowledgement) => {
                         let engine = cluster.connect(&format!("b{number}-{}-{}-{round}", load.0, load.1));
-                        Arc::new(Replicated::start(disk, engine, 1, *acknowledgement).expect("it is taken").0)
+                        let acknowledgement = *acknowledgement;
+                        let options = StartOptions { owner: 1, acknowledgement, discards_local: false, imports: false };
+                        Arc::new(Replicated::start(disk, engine, NoMark, options).expect("it is taken").0)
                     }
                 };
                 all[number].push(measure(storage, load, time));

@@ -73,6 +73,9 @@ pub trait Engine {
     /// If the engine cannot tell.
     fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError>;
 
+    /// Most bytes of a record.
+    fn record_bytes_max(&self) -> usize;
+
     /// The number of the last record that the stream ever had, as far as its leader knows.
     ///
     /// # Errors
@@ -127,6 +130,10 @@ impl<E: Engine + ?Sized> Engine for Arc<E> {
 
     fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
         (**self).find(number)
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        (**self).record_bytes_max()
     }
 
     fn last(&self) -> Result<RecordNumber, EngineError> {

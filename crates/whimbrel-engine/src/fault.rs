@@ -63,6 +63,14 @@ pub enum EngineMutant {
     ServesBeforeEpoch,
     /// What an owner appended after another one had taken the stream counts.
     OldEpochCounts,
-    /// Bytes on the disk that the stream does not have stay there.
+    /// Bytes on the disk that the stream does not have stay there when files are made anew.
     TailKept,
+    /// What the disk has and the stream does not stays there although another owner was there.
+    TailAdopted,
+    /// What the disk alone has acknowledged is given up, and not told of.
+    TailDropped,
+    /// A mark is stored before the files that it tells of are synced.
+    MarkBeforeSync,
+    /// What a start has begun to append and not finished counts.
+    UnfinishedCounts,
 }

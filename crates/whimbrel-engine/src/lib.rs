@@ -3,18 +3,27 @@
 #[macro_use]
 mod fault;
 
+mod directory;
 mod engine;
 mod lease;
+mod mark;
 pub mod nats;
+mod push;
+mod ranges;
 mod rebuild;
 mod record;
 mod replicated;
+mod start;
+mod stream;
+mod survey;
 pub mod twin;
 
 pub use engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRecord, Subject};
 #[cfg(feature = "mutants")]
 pub use fault::EngineMutant;
 pub use lease::{Claim, ClaimStep, ClaimTerms, LEASE_OBSERVED_FOR, LEASE_RENEWED_EVERY, Lease, LeaseEntry, Leases};
-pub use rebuild::{StartError, StartReport};
+pub use mark::{Mark, begin_without_engine};
 pub use record::{Commit, CommitId, EngineRecord, Epoch, Malformed, OtherSegment};
-pub use replicated::{Acknowledgement, Replicated};
+pub use replicated::{Acknowledgement, Behind, QUEUE_BYTES_MAX, Replicated, Standing};
+pub use start::{StartError, StartOptions, StartReport};
+pub use stream::Ended;

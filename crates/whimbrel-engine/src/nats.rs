@@ -45,6 +45,9 @@ const SEED: &str = "SU";
 /// How often a record is asked for at a replica that the servers choose, beside the leader.
 const REPLICAS_ASKED: usize = 8;
 
+/// Bytes of a message beside the record: what the servers count to it.
+const MESSAGE_ROOM: usize = 1 << 10;
+
 /// Which stream is opened, and where.
 #[derive(Clone, Debug)]
 pub struct NatsOptions {
@@ -372,6 +375,10 @@ impl Engine for Nats {
             }
             Ok(None)
         })
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        self.context.client().server_info().max_payload.saturating_sub(MESSAGE_ROOM)
     }
 
     fn last(&self) -> Result<RecordNumber, EngineError> {

@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 4 | `WJR1` |
-//! | 1 | 0: an owner takes an epoch; 1: a commit |
+//! | 1 | 0: an owner takes an epoch; 1: a commit; 2: a commit that counts with the next one only |
 //! | 8 | epoch |
 //! | 8 | of an epoch: its owner; of a commit: its number since the epoch |
 //! | | of a commit: |
@@ -16,6 +16,8 @@
 //! | | then: |
 //! | 4 | CRC-32 of all before it |
 
+use std::ops::Range;
+
 use whimbrel_journal::Slot;
 
 use crate::engine::RecordNumber;
@@ -23,7 +25,14 @@ use crate::engine::RecordNumber;
 const MAGIC: [u8; 4] = *b"WJR1";
 const EPOCH: u8 = 0;
 const COMMIT: u8 = 1;
+const COMMIT_PART: u8 = 2;
 const SUM_BYTES: usize = 4;
+
+/// Bytes of a commit beside its parts and other segments, of one of these, and of a part beside
+/// what was written.
+pub(crate) const COMMIT_BYTES: usize = 59;
+pub(crate) const OTHER_BYTES: usize = 20;
+pub(crate) const PART_BYTES: usize = 12;
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +46,8 @@ pub enum EngineRecord<'a> {
 /// The beginning of an ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch {
-    /// Its number: 1, 2, 3, …
+    /// Its number. A start takes the next even one; and the odd one behind it when it has appended
+    /// what only its disk had, which counts by that.
     pub epoch: u64,
     /// A number of the owner, chosen by it.
     pub owner: u64,
@@ -57,6 +67,9 @@ pub struct CommitId {
 pub struct Commit<'a> {
     /// Its name.
     pub id: CommitId,
+    /// It counts only if it is followed by one of its epoch that has no more, or by the next, odd,
+    /// epoch: see [`Epoch`].
+    pub has_more: bool,
     /// The file.
     pub slot: Slot,
     /// The number of the segment that the file holds.
@@ -96,13 +109,18 @@ impl Epoch {
 }
 
 impl Commit<'_> {
+    /// The bytes of the file that it has.
+    pub(crate) fn covered(&self) -> impl Iterator<Item = Range<u64>> {
+        self.parts.iter().map(|(offset, bytes)| *offset..*offset + bytes.len() as u64)
+    }
+
     /// Its bytes.
     ///
     /// # Panics
     /// When it has more than 65,535 parts: a step of the journal has two.
     pub fn encode(&self) -> Vec<u8> {
-        let Commit { id, slot, segment, file_bytes, before, others, parts } = self;
-        let mut out = head(COMMIT, id.epoch, id.number);
+        let Commit { id, has_more, slot, segment, file_bytes, before, others, parts } = self;
+        let mut out = head(if *has_more { COMMIT_PART } else { COMMIT }, id.epoch, id.number);
         out.extend_from_slice(&slot.to_le_bytes());
         for number in [segment, file_bytes, before] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -132,11 +150,7 @@ impl<'a> EngineRecord<'a> {
     /// # Errors
     /// When it was not written by this version, or not whole.
     pub fn decode(bytes: &'a [u8]) -> Result<EngineRecord<'a>, Malformed> {
-        let (rest, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or(Malformed)?;
-        if crc32fast::hash(rest).to_le_bytes() != *sum {
-            return Err(Malformed);
-        }
-        let mut fields = Fields(rest);
+        let mut fields = Fields(unsealed(bytes)?);
         if fields.array()? != MAGIC {
             return Err(Malformed);
         }
@@ -144,7 +158,10 @@ impl<'a> EngineRecord<'a> {
         let (epoch, number) = (fields.u64()?, fields.u64()?);
         let record = match kind {
             EPOCH => EngineRecord::Epoch(Epoch { epoch, owner: number }),
-            COMMIT => EngineRecord::Commit(fields.commit(CommitId { epoch, number })?),
+            COMMIT | COMMIT_PART => {
+                let commit = fields.commit(CommitId { epoch, number })?;
+                EngineRecord::Commit(Commit { has_more: kind == COMMIT_PART, ..commit })
+            }
             _ => return Err(Malformed),
         };
         if fields.0.is_empty() { Ok(record) } else { Err(Malformed) }
@@ -159,14 +176,21 @@ fn head(kind: u8, epoch: u64, number: u64) -> Vec<u8> {
     out
 }
 
-fn sealed(mut out: Vec<u8>) -> Vec<u8> {
+/// With a checksum behind it.
+pub(crate) fn sealed(mut out: Vec<u8>) -> Vec<u8> {
     let sum = crc32fast::hash(&out);
     out.extend_from_slice(&sum.to_le_bytes());
     out
 }
 
+/// Without the checksum behind it, if that is right.
+pub(crate) fn unsealed(bytes: &[u8]) -> Result<&[u8], Malformed> {
+    let (rest, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or(Malformed)?;
+    if crc32fast::hash(rest).to_le_bytes() == *sum { Ok(rest) } else { Err(Malformed) }
+}
+
 /// The bytes of a record that are not read yet.
-struct Fields<'a>(&'a [u8]);
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
@@ -175,7 +199,7 @@ impl<'a> Fields<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         Ok(self.take(N)?.try_into().expect("as many bytes as were taken"))
     }
 
@@ -183,11 +207,11 @@ impl<'a> Fields<'a> {
         self.array().map(u16::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
@@ -207,7 +231,7 @@ impl<'a> Fields<'a> {
             }
             parts.push((offset, bytes));
         }
-        Ok(Commit { id, slot, segment, file_bytes, before, others, parts })
+        Ok(Commit { id, has_more: false, slot, segment, file_bytes, before, others, parts })
     }
 }
 
@@ -218,6 +242,7 @@ mod tests {
     fn commit() -> Commit<'static> {
         Commit {
             id: CommitId { epoch: 3, number: 9 },
+            has_more: false,
             slot: 7,
             segment: 12,
             file_bytes: 8192,
@@ -234,6 +259,9 @@ mod tests {
     fn records_come_back() {
         let bytes = commit().encode();
         assert_eq!(EngineRecord::decode(&bytes), Ok(EngineRecord::Commit(commit())));
+        assert_eq!(bytes.len(), COMMIT_BYTES + 2 * OTHER_BYTES + 3 * PART_BYTES + b"headframe".len());
+        let part = Commit { has_more: true, ..commit() };
+        assert_eq!(EngineRecord::decode(&part.encode()), Ok(EngineRecord::Commit(part.clone())));
         let epoch = Epoch { epoch: 1, owner: u64::MAX };
         assert_eq!(EngineRecord::decode(&epoch.encode()), Ok(EngineRecord::Epoch(epoch)));
     }

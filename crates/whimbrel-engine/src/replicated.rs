@@ -1,247 +1,331 @@
 //! A disk whose commits are records of a replicated stream, too.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_journal::{Fault, Slot, Storage, segment_number};
 
-use crate::engine::{Engine, EngineError, RecordNumber, StreamRecord, Subject};
-use crate::fault::EngineFaults;
-use crate::record::{Commit, CommitId, OtherSegment};
+use crate::engine::{Engine, EngineError, RecordNumber};
+use crate::mark::{Mark, MarkContents};
+use crate::stream::{Ended, Link, OwnedStream, STOPPED, UNTIL_ANSWERED, WrittenCommit};
+
+/// Most bytes of commits that wait until they are sent: a sync waits beyond it.
+pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
 
 /// Who has to have a commit before it counts as durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Acknowledgement {
-    /// The engine. The disk is written to, and never synced: after a loss of power it is worthless.
+    /// The disk. The engine has it later: [`Replicated::send`].
+    Local,
+    /// The engine. The disk is written to, and synced by [`Replicated::checkpoint`] only.
     Engine,
     /// The engine and the disk, which write at the same time.
     Both,
 }
 
+/// How far a stream is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The epoch of its owner.
+    pub epoch: u64,
+    /// The last record that was acknowledged.
+    pub last: RecordNumber,
+    /// What it does not have yet.
+    pub behind: Behind,
+    /// Why nothing more is written.
+    pub ended: Option<Ended>,
+}
+
+/// Commits that are in flight or wait until they are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Behind {
+    /// Their number.
+    pub commits: u64,
+    /// Bytes that they wrote.
+    pub bytes: u64,
+}
+
 /// A disk and a stream that has all of its commits; see the crate's description. It is opened by
 /// [`Replicated::start`].
+///
+/// Of its locks, that of the mark is taken first, then that of the stream, then one of the others.
 #[derive(Debug)]
 pub struct Replicated<S, E> {
     disk: S,
-    engine: E,
+    link: Link<E>,
     acknowledgement: Acknowledgement,
-    owner: Mutex<Owner>,
-    /// Records of these slots below these numbers are of no use.
-    cuts: Mutex<BTreeMap<Slot, RecordNumber>>,
-    has_stopped: AtomicBool,
-    faults: EngineFaults,
+    mark: Mutex<Keeper>,
+    stream: Mutex<OwnedStream>,
+    written: Mutex<WrittenFiles>,
+    waiting: Mutex<Waiting>,
+    has_changed: Condvar,
 }
 
-/// What the owner of a stream knows of it. Locked while a record is in flight.
+/// Where the mark is stored.
+pub(crate) struct Keeper {
+    mark: Box<dyn Mark + Send>,
+    /// The newest record of the mark that was stored.
+    upto: RecordNumber,
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a mark up to {}", self.upto)
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(mark: Box<dyn Mark + Send>) -> Keeper {
+        Keeper { mark, upto: 0 }
+    }
+
+    /// What was stored, if it can be read.
+    pub(crate) fn load(&self) -> Result<Option<MarkContents>, Fault> {
+        Ok(self.mark.load()?.and_then(|bytes| MarkContents::decode(&bytes).ok()))
+    }
+
+    pub(crate) fn store(&mut self, contents: &MarkContents) -> Result<(), Fault> {
+        self.mark.store(&contents.encode())?;
+        self.upto = contents.upto;
+        Ok(())
+    }
+}
+
+/// The files as the journal has written them.
 #[derive(Debug, Default)]
-pub(crate) struct Owner {
-    epoch: u64,
-    /// The last record of the stream.
-    last: RecordNumber,
-    files: BTreeMap<Slot, OwnedFile>,
-    /// Commits since the epoch was taken.
-    commits: u64,
-    /// Files with a segment that have been removed since a segment was begun last.
+struct WrittenFiles {
+    files: BTreeMap<Slot, WrittenFile>,
+    /// Files that have been removed since the last commit.
     removed: Vec<Slot>,
-    /// The error that has ended all writing.
-    fault: Option<Fault>,
+    /// Files that have been written to since they were synced.
+    unsynced: BTreeSet<Slot>,
 }
 
 /// A segment file.
 #[derive(Debug)]
-pub(crate) struct OwnedFile {
+pub(crate) struct WrittenFile {
     bytes: u64,
-    segment: Option<OwnedSegment>,
+    /// The number of the segment in it.
+    segment: Option<u64>,
     /// Offsets and bytes that were written since the last sync: a step of the journal.
-    written: Vec<(u64, Vec<u8>)>,
+    parts: Vec<(u64, Vec<u8>)>,
 }
 
-/// The segment in a file, as far as the stream has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OwnedSegment {
-    pub(crate) number: u64,
-    /// Its newest record.
-    pub(crate) newest: RecordNumber,
+/// Commits that the stream does not have.
+#[derive(Debug)]
+struct Waiting {
+    queue: VecDeque<Arc<WrittenCommit>>,
+    standing: Standing,
 }
 
-impl Owner {
-    /// What is known when an epoch has been taken by the record `last`.
-    pub(crate) fn new(epoch: u64, last: RecordNumber, files: BTreeMap<Slot, OwnedFile>) -> Owner {
-        Owner { epoch, last, files, ..Owner::default() }
-    }
-
-    /// The segments that are not in this file.
-    fn others(&self, slot: Slot) -> Vec<OtherSegment> {
-        let others = self.files.iter().filter(|(other, _)| **other != slot);
-        let others = others.filter_map(|(other, file)| Some((*other, file.segment?)));
-        let other = |(slot, segment): (Slot, OwnedSegment)| OtherSegment {
-            slot,
-            segment: segment.number,
-            newest: segment.newest,
-        };
-        others.map(other).collect()
-    }
-}
-
-impl OwnedFile {
+impl WrittenFile {
     /// A file of this many bytes; without a segment until the first commit to it.
-    pub(crate) fn new(bytes: u64, segment: Option<OwnedSegment>) -> OwnedFile {
-        OwnedFile { bytes, segment, written: Vec::new() }
+    pub(crate) fn new(bytes: u64, segment: Option<u64>) -> WrittenFile {
+        WrittenFile { bytes, segment, parts: Vec::new() }
     }
+}
 
-    /// The segment in it.
-    pub(crate) fn segment(&self) -> Option<OwnedSegment> {
-        self.segment
-    }
-
-    /// The segment and the record that the next commit continues. A header with another number
-    /// begins a segment.
-    fn continued(&self) -> OwnedSegment {
-        let begun = self.written.iter().filter(|(offset, _)| *offset == 0).find_map(|(_, bytes)| segment_number(bytes));
-        match (begun, self.segment) {
-            (Some(number), known) if known.is_none_or(|known| known.number != number) => {
-                OwnedSegment { number, newest: 0 }
-            }
-            (_, Some(known)) => known,
-            (_, None) => panic!("a segment begins with its header"),
-        }
+impl WrittenFiles {
+    /// What was written to a file since the last sync, if anything was. A header with another
+    /// number begins a segment.
+    fn take(&mut self, slot: Slot) -> Option<WrittenCommit> {
+        let file = self.files.get_mut(&slot).filter(|file| !file.parts.is_empty())?;
+        let begun = file.parts.iter().filter(|(offset, _)| *offset == 0).find_map(|(_, bytes)| segment_number(bytes));
+        file.segment = begun.or(file.segment);
+        let segment = file.segment.expect("a segment begins with its header");
+        let (file_bytes, parts) = (file.bytes, std::mem::take(&mut file.parts));
+        let removed = std::mem::take(&mut self.removed);
+        Some(WrittenCommit { slot, segment, file_bytes, parts, removed, has_more: false })
     }
 }
 
 impl<S: Storage, E: Engine> Replicated<S, E> {
     pub(crate) fn new(
         disk: S,
-        engine: E,
+        link: Link<E>,
+        keeper: Keeper,
+        stream: OwnedStream,
         acknowledgement: Acknowledgement,
-        owner: Owner,
-        cuts: BTreeMap<Slot, RecordNumber>,
-        faults: EngineFaults,
-    ) -> Replicated<S, E> {
-        let (owner, cuts, has_stopped) = (Mutex::new(owner), Mutex::new(cuts), AtomicBool::new(false));
-        Replicated { disk, engine, acknowledgement, owner, cuts, has_stopped, faults }
+    ) -> Result<Replicated<S, E>, Fault> {
+        let mut files = BTreeMap::new();
+        for (slot, bytes) in disk.slots()? {
+            files.insert(slot, WrittenFile::new(bytes, stream.segments().get(&slot).map(|segment| segment.number)));
+        }
+        let (epoch, last) = (stream.epoch(), stream.last());
+        let standing = Standing { epoch, last, behind: Behind::default(), ended: None };
+        Ok(Replicated {
+            disk,
+            link,
+            acknowledgement,
+            mark: Mutex::new(keeper),
+            stream: Mutex::new(stream),
+            written: Mutex::new(WrittenFiles { files, ..WrittenFiles::default() }),
+            waiting: Mutex::new(Waiting { queue: VecDeque::new(), standing }),
+            has_changed: Condvar::new(),
+        })
     }
 
-    /// Ends all writing at the next time that the engine does not answer: otherwise a commit waits
-    /// for it without an end.
+    /// Ends waiting, now and later: for a record that the engine does not answer for, for room in
+    /// the queue, and for commits to send.
     pub fn stop(&self) {
-        self.has_stopped.store(true, Ordering::Relaxed);
+        let _waiting = self.waiting();
+        self.link.stop();
+        self.has_changed.notify_all();
     }
 
-    /// Removes some records that are of no use; tells whether there are more. Commits may go on
-    /// meanwhile.
+    /// Removes records that are of no use any more, at most [`crate::CUT_RECORDS_MAX`]; tells
+    /// whether there are more. Commits may go on meanwhile.
     ///
     /// # Errors
     /// When the engine does not do it; it may be tried again.
     pub fn cut(&self) -> Result<bool, EngineError> {
-        let next = self.cuts().first_key_value().map(|(slot, below)| (*slot, *below));
-        let Some((slot, below)) = next else { return Ok(false) };
-        let has_more = self.engine.cut(slot, below)?;
-        let mut cuts = self.cuts();
-        if !has_more && cuts.get(&slot) == Some(&below) {
-            cuts.remove(&slot);
-        }
-        Ok(!cuts.is_empty())
+        self.link.cut()
     }
 
-    fn cuts(&self) -> MutexGuard<'_, BTreeMap<Slot, RecordNumber>> {
-        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How far the stream is. It is told while a commit is waited for, too.
+    pub fn standing(&self) -> Standing {
+        self.waiting().standing.clone()
     }
 
-    fn owner(&self) -> MutexGuard<'_, Owner> {
-        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes what was written to a file a record, and the disk durable as far as it has to be.
-    fn commit(&self, owner: &mut Owner, slot: Slot) -> Result<(), Fault> {
-        let file = owner.files.get_mut(&slot).expect("only files that were made are written to");
-        let (segment, file_bytes, written) = (file.continued(), file.bytes, std::mem::take(&mut file.written));
-        let others = if segment.newest == 0 { owner.others(slot) } else { Vec::new() };
-        let record = Commit {
-            id: CommitId { epoch: owner.epoch, number: owner.commits + 1 },
-            slot,
-            segment: segment.number,
-            file_bytes,
-            before: segment.newest,
-            others,
-            parts: written.iter().map(|(offset, bytes)| (*offset, &**bytes)).collect(),
-        };
-        let record = record.encode();
-        if segment.newest == 0 && fault!(self, CutBeforeHeader) {
-            let _ = self.engine.cut(slot, owner.last + 1);
-        }
-        let mut synced = Ok(());
-        let mut sync = || {
-            if self.acknowledgement == Acknowledgement::Both {
-                synced = self.disk.sync(slot);
+    /// Stores in the mark that the files have all that the stream has; `false`: it says so already.
+    /// Commits go on meanwhile, once the one in flight has been answered.
+    ///
+    /// # Errors
+    /// When writing has ended, or the disk or the mark fails. An error of the disk ends all
+    /// writing.
+    pub fn checkpoint(&self) -> Result<bool, Fault> {
+        let mut keeper = self.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = {
+            let stream = self.stream();
+            self.check_ended()?;
+            if stream.last() == keeper.upto {
+                return Ok(false);
             }
+            stream.mark(&self.link, self.acknowledgement)
         };
-        let number = self.append(owner.last, Subject::Slot(slot), &record, &mut sync)?;
-        synced?;
-        (owner.last, owner.commits) = (number, owner.commits + 1);
-        if segment.newest == 0 {
-            let useless = std::mem::take(&mut owner.removed).into_iter().chain([slot]);
-            self.cuts().extend(useless.map(|slot| (slot, number)));
+        if fault!(self.link, MarkBeforeSync) {
+            keeper.store(&contents)?;
         }
-        let file = owner.files.get_mut(&slot).expect("it was just written to");
-        file.segment = Some(OwnedSegment { newest: number, ..segment });
+        // With the others each commit has synced its file. A second sync could take the error of the
+        // one of a commit, which would succeed then.
+        let is_due = self.acknowledgement == Acknowledgement::Engine;
+        let unsynced = if is_due { std::mem::take(&mut self.written().unsynced) } else { BTreeSet::new() };
+        for slot in unsynced {
+            if let Err(fault) = self.disk.sync(slot)
+                && self.written().files.contains_key(&slot)
+            {
+                return Err(self.end(fault.into()).into());
+            }
+        }
+        keeper.store(&contents)?;
+        Ok(true)
+    }
+
+    /// Sends the oldest commit that waits for it; `false`: there is none. One thread at a time
+    /// calls it, with [`Acknowledgement::Local`].
+    ///
+    /// # Errors
+    /// When writing has ended.
+    pub fn send(&self) -> Result<bool, Fault> {
+        let mut stream = self.stream();
+        self.check_ended()?;
+        let Some(commit) = self.waiting().queue.front().map(Arc::clone) else { return Ok(false) };
+        let sent = stream.append(&self.link, &commit, UNTIL_ANSWERED, &mut || {});
+        sent.map_err(|ended| self.end(ended))?;
+        self.waiting().queue.pop_front();
+        self.note_sent(&stream, &commit);
+        Ok(true)
+    }
+
+    /// Waits until there is a commit to [`Replicated::send`]; `false`: writing has ended, or
+    /// [`Replicated::stop`].
+    pub fn wait_for_commits(&self) -> bool {
+        let mut waiting = self.waiting();
+        loop {
+            if self.link.has_stopped() || waiting.standing.ended.is_some() {
+                return false;
+            }
+            if !waiting.queue.is_empty() {
+                return true;
+            }
+            waiting = self.has_changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn stream(&self) -> MutexGuard<'_, OwnedStream> {
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn written(&self) -> MutexGuard<'_, WrittenFiles> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_ended(&self) -> Result<(), Fault> {
+        self.waiting().standing.ended.clone().map_or(Ok(()), |ended| Err(ended.into()))
+    }
+
+    /// Ends all writing, if that has not ended before; tells why it has.
+    fn end(&self, ended: Ended) -> Ended {
+        let mut waiting = self.waiting();
+        self.has_changed.notify_all();
+        waiting.standing.ended.get_or_insert(ended).clone()
+    }
+
+    fn note_sent(&self, stream: &OwnedStream, commit: &WrittenCommit) {
+        let mut waiting = self.waiting();
+        let Standing { last, behind, .. } = &mut waiting.standing;
+        *last = stream.last();
+        (behind.commits, behind.bytes) = (behind.commits - 1, behind.bytes - commit.bytes());
+        self.has_changed.notify_all();
+    }
+
+    fn sync_disk(&self, slot: Slot) -> Result<(), Fault> {
+        self.disk.sync(slot)?;
+        self.written().unsynced.remove(&slot);
         Ok(())
     }
 
-    /// The record behind this one. The one after it may be lacking at a replica, or removed.
-    fn behind(&self, last: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
-        match self.engine.find(last + 1)? {
-            Some(found) => Ok(Some(found)),
-            None => self.engine.read(last + 1),
-        }
+    /// Makes a commit a record, and the disk durable as far as it has to be.
+    fn commit(&self, commit: &WrittenCommit) -> Result<(), Ended> {
+        let mut stream = self.stream();
+        let behind = Behind { commits: 1, bytes: commit.bytes() };
+        self.waiting().standing.behind = behind;
+        let mut synced = Ok(());
+        let mut sync = || {
+            if self.acknowledgement == Acknowledgement::Both {
+                synced = self.sync_disk(commit.slot);
+            }
+        };
+        stream.append(&self.link, commit, UNTIL_ANSWERED, &mut sync)?;
+        self.note_sent(&stream, commit);
+        Ok(synced?)
     }
 
-    /// Appends a record behind the record `last`, again until there is an answer, the engine fails
-    /// otherwise, or [`Replicated::stop`].
-    fn append(
-        &self,
-        mut last: RecordNumber,
-        subject: Subject,
-        record: &[u8],
-        meanwhile: &mut dyn FnMut(),
-    ) -> Result<RecordNumber, Fault> {
-        let mut meanwhile = Some(meanwhile);
-        while !self.has_stopped.load(Ordering::Relaxed) {
-            let appended = self.engine.append(subject, last, record, &mut || {
-                if let Some(meanwhile) = meanwhile.take() {
-                    meanwhile();
-                }
-            });
-            match appended {
-                Ok(number) => return Ok(number),
-                Err(EngineError::Unanswered(_)) if fault!(self, CountAhead) => return Ok(last + 1),
-                Err(EngineError::Unanswered(_)) => {}
-                Err(EngineError::Failed(text)) => return Err(Fault::Failed(text)),
-                Err(EngineError::Refused) => match self.behind(last) {
-                    Ok(Some(found)) if found.bytes == record => return Ok(found.number),
-                    Ok(Some(found)) if fault!(self, RefusalIgnored) => last = found.number,
-                    Ok(Some(_)) => return Err(Fault::Failed(TAKEN.into())),
-                    Ok(None) if self.engine.last().is_ok_and(|end| end < last) => {
-                        return Err(Fault::Failed(SHORTER.into()));
-                    }
-                    // The replica lacks the record that another one has refused this one for.
-                    Ok(None) | Err(EngineError::Refused | EngineError::Unanswered(_)) => {}
-                    Err(EngineError::Failed(text)) => return Err(Fault::Failed(text)),
-                },
+    /// Makes the disk durable, and a commit one of those that are sent later, once there is room.
+    fn enqueue(&self, commit: WrittenCommit) -> Result<(), Ended> {
+        self.sync_disk(commit.slot)?;
+        let mut waiting = self.waiting();
+        while waiting.standing.behind.bytes > 0 && waiting.standing.behind.bytes + commit.bytes() > QUEUE_BYTES_MAX {
+            if self.link.has_stopped() {
+                return Err(Ended::Failed(STOPPED.into()));
             }
+            if let Some(ended) = &waiting.standing.ended {
+                return Err(ended.clone());
+            }
+            waiting = self.has_changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        Err(Fault::Failed(STOPPED.into()))
+        let behind = &mut waiting.standing.behind;
+        (behind.commits, behind.bytes) = (behind.commits + 1, behind.bytes + commit.bytes());
+        waiting.queue.push_back(Arc::new(commit));
+        self.has_changed.notify_all();
+        Ok(())
     }
 }
-
-/// The error of a commit behind which another owner has taken the stream.
-const TAKEN: &str = "another broker has taken this broker's stream";
-
-/// The error of a commit to a stream that ends before what it had acknowledged.
-const SHORTER: &str = "the stream ends before records that it had acknowledged: it was made anew, or restored";
-
-/// The error of a commit that is not waited for any more.
-const STOPPED: &str = "the broker has stopped, and its engine does not answer";
 
 impl<S: Storage, E: Engine> Storage for Replicated<S, E> {
     fn slots(&self) -> Result<Vec<(Slot, u64)>, Fault> {
@@ -250,39 +334,38 @@ impl<S: Storage, E: Engine> Storage for Replicated<S, E> {
 
     fn create(&self, slot: Slot, bytes: u64) -> Result<(), Fault> {
         self.disk.create(slot, bytes)?;
-        let mut owner = self.owner();
-        owner.files.insert(slot, OwnedFile::new(bytes, None));
+        self.written().files.insert(slot, WrittenFile::new(bytes, None));
         Ok(())
     }
 
     fn remove(&self, slot: Slot) -> Result<(), Fault> {
+        let mut written = self.written();
         self.disk.remove(slot)?;
-        let mut owner = self.owner();
-        if owner.files.remove(&slot).is_some_and(|file| file.segment.is_some()) {
-            owner.removed.push(slot);
+        written.unsynced.remove(&slot);
+        if written.files.remove(&slot).is_some_and(|file| file.segment.is_some()) {
+            written.removed.push(slot);
         }
         Ok(())
     }
 
     fn write(&self, slot: Slot, offset: u64, bytes: &[u8]) -> Result<(), Fault> {
         self.disk.write(slot, offset, bytes)?;
-        let mut owner = self.owner();
-        let file = owner.files.get_mut(&slot).expect("only files that were made are written to");
-        file.written.push((offset, bytes.to_vec()));
+        let mut written = self.written();
+        written.unsynced.insert(slot);
+        let file = written.files.get_mut(&slot).expect("only files that were made are written to");
+        file.parts.push((offset, bytes.to_vec()));
         Ok(())
     }
 
+    /// Makes what was written to the file a commit. Only one thread writes and syncs.
     fn sync(&self, slot: Slot) -> Result<(), Fault> {
-        let mut owner = self.owner();
-        if let Some(fault) = &owner.fault {
-            return Err(fault.clone());
-        }
-        if owner.files.get(&slot).is_none_or(|file| file.written.is_empty()) {
-            return self.disk.sync(slot);
-        }
-        let outcome = self.commit(&mut owner, slot);
-        owner.fault = outcome.clone().err();
-        outcome
+        self.check_ended()?;
+        let Some(commit) = self.written().take(slot) else { return self.sync_disk(slot) };
+        let outcome = match self.acknowledgement {
+            Acknowledgement::Local => self.enqueue(commit),
+            Acknowledgement::Engine | Acknowledgement::Both => self.commit(&commit),
+        };
+        outcome.map_err(|ended| self.end(ended).into())
     }
 
     fn settle(&self, slot: Slot) -> Result<(), Fault> {

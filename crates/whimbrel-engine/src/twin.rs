@@ -11,6 +11,9 @@ use whimbrel_journal::Slot;
 
 use crate::engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRecord, Subject};
 
+/// Most bytes of a record, unless it is set.
+const RECORD_BYTES_MAX: usize = 8 << 20;
+
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFate {
@@ -34,7 +37,6 @@ pub struct TwinEngine {
     state: Mutex<TwinStream>,
 }
 
-#[derive(Default)]
 struct TwinStream {
     records: BTreeMap<RecordNumber, (Subject, Vec<u8>)>,
     last: RecordNumber,
@@ -44,9 +46,25 @@ struct TwinStream {
     late: Vec<Request>,
     fates: Option<Box<dyn FnMut() -> RequestFate + Send>>,
     has_ended: bool,
+    record_bytes_max: usize,
+}
+
+impl Default for TwinStream {
+    fn default() -> TwinStream {
+        TwinStream {
+            records: BTreeMap::new(),
+            last: 0,
+            hidden: BTreeSet::new(),
+            late: Vec::new(),
+            fates: None,
+            has_ended: false,
+            record_bytes_max: RECORD_BYTES_MAX,
+        }
+    }
 }
 
 /// A request to append.
+#[derive(Clone)]
 struct Request {
     subject: Subject,
     /// The record that must be the last one: of its subject, or of all.
@@ -79,6 +97,11 @@ impl TwinEngine {
         (state.fates, state.has_ended) = (None, false);
     }
 
+    /// Bounds the bytes of a record.
+    pub fn set_record_bytes_max(&self, bytes: usize) {
+        self.state().record_bytes_max = bytes;
+    }
+
     /// The replica that is asked first lacks these records.
     pub fn hide(&self, numbers: impl IntoIterator<Item = RecordNumber>) {
         self.state().hidden = numbers.into_iter().collect();
@@ -94,6 +117,15 @@ impl TwinEngine {
         let mut state = self.state();
         state.records.clear();
         state.last = 0;
+    }
+
+    /// An engine with the same records, and requests that have not arrived.
+    #[must_use]
+    pub fn copied(&self) -> TwinEngine {
+        let state = self.state();
+        let TwinStream { records, last, late, .. } = &*state;
+        let (records, late) = (records.clone(), late.clone());
+        TwinEngine { state: Mutex::new(TwinStream { records, last: *last, late, ..TwinStream::default() }) }
     }
 
     /// The numbers of all records, with their subjects.
@@ -136,6 +168,9 @@ impl TwinStream {
     }
 
     fn append(&mut self, request: &Request) -> Result<RecordNumber, EngineError> {
+        if request.record.len() > self.record_bytes_max {
+            return Err(EngineError::Failed(format!("a record has {} bytes", request.record.len())));
+        }
         let last = match request.subject {
             Subject::Epoch => self.newest_epoch(),
             Subject::Slot(_) => self.last,
@@ -208,6 +243,10 @@ impl Engine for TwinEngine {
 
     fn find(&self, number: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
         self.request(|state| Ok(state.record(number)))
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        self.state().record_bytes_max
     }
 
     fn last(&self) -> Result<RecordNumber, EngineError> {

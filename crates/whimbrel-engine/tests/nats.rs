@@ -4,26 +4,59 @@
 mod cluster;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cluster::{Cluster, SERVERS};
 use whimbrel_engine::nats::Nats;
-use whimbrel_engine::{Acknowledgement, Engine, Replicated, StartReport, Subject};
+use whimbrel_engine::{Acknowledgement, Engine, Mark, Replicated, StartOptions, StartReport, Subject};
 use whimbrel_journal::file::Directory;
-use whimbrel_journal::{Journal, Log, Options, ReadBuffer, StreamId, Wanted};
+use whimbrel_journal::{Fault, Journal, Log, Options, ReadBuffer, StreamId, Wanted};
 
 const STREAM: StreamId = StreamId { kind: 1, id: 7 };
 
-/// A journal on a cluster and a disk.
-fn open(cluster: &Cluster, folder: &Path, owner: u64) -> (Journal<Replicated<Directory, Nats>>, StartReport) {
+type Storage = Arc<Replicated<Directory, Nats>>;
+
+/// A mark in a file beside a folder.
+struct MarkFile(PathBuf);
+
+impl MarkFile {
+    fn beside(folder: &Path) -> MarkFile {
+        MarkFile(folder.with_extension("mark"))
+    }
+}
+
+impl Mark for MarkFile {
+    fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(fs::read(&self.0).ok())
+    }
+
+    fn store(&self, bytes: &[u8]) -> Result<(), Fault> {
+        fs::write(&self.0, bytes).map_err(|error| Fault::Failed(error.to_string()))
+    }
+}
+
+/// A disk and a stream of a cluster.
+fn start(cluster: &Cluster, folder: &Path, owner: u64, acknowledgement: Acknowledgement) -> (Storage, StartReport) {
     let disk = Directory::open(folder).expect("the folder opens");
-    let identity = disk.random().expect("a number");
-    let (storage, report) =
-        Replicated::start(disk, cluster.connect("north"), owner, Acknowledgement::Both).expect("the stream is taken");
+    let options = StartOptions { owner, acknowledgement, discards_local: false, imports: false };
+    let engine = cluster.connect("north");
+    let begun = Replicated::start(disk, engine, MarkFile::beside(folder), options);
+    let (storage, report) = begun.expect("the stream is taken");
+    (Arc::new(storage), report)
+}
+
+fn journal_on(storage: &Storage) -> Journal<Storage> {
     let options = Options { segment_bytes: 1 << 20, batch_bytes: 64 << 10, max_bytes: 64 << 20 };
-    let (log, opened) = Log::open(&storage, options, identity).expect("the journal opens");
+    let (log, opened) = Log::open(storage, options, 7).expect("the journal opens");
     assert_eq!(opened.damages, []);
-    (Journal::start(storage, log, |_| {}).expect("threads start"), report)
+    Journal::start(Arc::clone(storage), log, |_| {}).expect("threads start")
+}
+
+/// A journal on a cluster and a disk.
+fn open(cluster: &Cluster, folder: &Path, owner: u64) -> (Journal<Storage>, StartReport) {
+    let (storage, report) = start(cluster, folder, owner, Acknowledgement::Both);
+    (journal_on(&storage), report)
 }
 
 fn payload(tick: u64) -> Vec<u8> {
@@ -31,7 +64,7 @@ fn payload(tick: u64) -> Vec<u8> {
 }
 
 /// Appends records with these ticks; they are durable when it returns.
-fn append(journal: &Journal<Replicated<Directory, Nats>>, ticks: std::ops::Range<u64>) {
+fn append(journal: &Journal<Storage>, ticks: std::ops::Range<u64>) {
     let (stream, mut last) = journal.open_stream(STREAM).expect("it is taken");
     for tick in ticks {
         last = journal.append(stream, tick, &[&payload(tick)]).expect("it is taken");
@@ -39,7 +72,7 @@ fn append(journal: &Journal<Replicated<Directory, Nats>>, ticks: std::ops::Range
     journal.wait(last).expect("it becomes durable");
 }
 
-fn ticks_of(journal: &Journal<Replicated<Directory, Nats>>) -> Vec<u64> {
+fn ticks_of(journal: &Journal<Storage>) -> Vec<u64> {
     let (stream, _) = journal.open_stream(STREAM).expect("it is taken");
     let (mut ticks, mut from, mut buffer) = (Vec::new(), Some(0), ReadBuffer::default());
     while let Some(next) = from {
@@ -59,7 +92,7 @@ fn a_journal_outlives_its_disk_and_any_server() {
     let folders = tempfile::tempdir().expect("a folder");
     let folder = |number: u64| folders.path().join(number.to_string());
     let (journal, report) = open(&cluster, &folder(1), 1);
-    assert_eq!((report.epoch, report.records), (1, 0));
+    assert_eq!((report.epoch, report.records), (2, 0));
     append(&journal, 1..3_000);
     // One of them leads the stream.
     for number in 0..SERVERS {
@@ -71,7 +104,7 @@ fn a_journal_outlives_its_disk_and_any_server() {
     drop(journal);
     fs::remove_dir_all(folder(1)).expect("it is removed");
     let (journal, report) = open(&cluster, &folder(2), 2);
-    assert_eq!(report.epoch, 2);
+    assert_eq!(report.epoch, 4);
     assert_eq!(ticks_of(&journal), (1..6_000).collect::<Vec<_>>());
     append(&journal, 6_000..6_100);
     // All of them are killed, and the disk is lost after it.
@@ -90,7 +123,7 @@ fn a_former_owner_is_refused() {
     let (former, _) = open(&cluster, &folders.path().join("a"), 1);
     append(&former, 1..100);
     let (successor, report) = open(&cluster, &folders.path().join("b"), 2);
-    assert_eq!((report.epoch, ticks_of(&successor).len()), (2, 99));
+    assert_eq!((report.epoch, ticks_of(&successor).len()), (4, 99));
     append(&successor, 100..200);
     let (stream, _) = former.open_stream(STREAM).expect("it is taken");
     let refused = former.append(stream, 100, &[b"late"]).and_then(|ticket| former.wait(ticket));
@@ -115,4 +148,47 @@ fn records_are_removed_a_thousand_at_a_time() {
     assert_eq!([1, 4, 5, last - 1, last].map(kept), [false, false, true, false, true]);
     assert_eq!(nats.read(1).expect("it is answered").map(|found| found.number), Some(5));
     assert_eq!(nats.read(last + 1), Ok(None));
+}
+
+#[test]
+fn a_restart_with_its_directory_reads_what_is_behind_the_mark() {
+    let Some(cluster) = Cluster::start() else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let folder = folders.path().join("a");
+    let (storage, _) = start(&cluster, &folder, 1, Acknowledgement::Both);
+    let journal = journal_on(&storage);
+    append(&journal, 1..3_000);
+    assert_eq!(storage.checkpoint(), Ok(true));
+    let marked = storage.standing().last;
+    append(&journal, 3_000..3_100);
+    drop((journal, storage));
+    let (journal, report) = open(&cluster, &folder, 2);
+    assert!(!report.is_made_anew && report.pushed == 0, "{report:?}");
+    assert!(marked > 20 && (1..=100).contains(&report.records), "{marked} are marked, {report:?}");
+    assert_eq!(ticks_of(&journal), (1..3_100).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_the_disk_acknowledged_while_no_server_ran_is_appended_later() {
+    let Some(mut cluster) = Cluster::start() else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| folders.path().join(name);
+    let (storage, _) = start(&cluster, &folder("a"), 1, Acknowledgement::Local);
+    let journal = journal_on(&storage);
+    append(&journal, 1..500);
+    while storage.send().expect("it is sent") {}
+    (0..SERVERS).for_each(|number| cluster.kill(number));
+    append(&journal, 500..1_500);
+    let behind = storage.standing().behind;
+    assert!(behind.commits > 0 && behind.bytes > 400_000, "{behind:?}");
+    drop((journal, storage));
+    (0..SERVERS).for_each(|number| cluster.run(number));
+    let (storage, report) = start(&cluster, &folder("a"), 2, Acknowledgement::Local);
+    assert!(report.pushed > 0 && !report.is_made_anew, "{report:?}");
+    let journal = journal_on(&storage);
+    append(&journal, 1_500..1_600);
+    while storage.send().expect("it is sent") {}
+    drop((journal, storage));
+    let (journal, _) = open(&cluster, &folder("b"), 3);
+    assert_eq!(ticks_of(&journal), (1..1_600).collect::<Vec<_>>());
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod collect;
+mod content;
 mod cut;
 mod drive;
 pub mod file;
@@ -21,6 +22,7 @@ mod types;
 mod wire;
 
 pub use check::{CheckReport, SegmentCheck, check};
+pub use content::{SegmentContent, SegmentHead, segment_content, segment_head};
 pub use cut::{Cut, CutFile};
 pub use drive::{ChoreDone, Stepped, perform_chore, perform_write};
 pub use handover::{FULL_RETRY, Handover, Progress, WriterReport};

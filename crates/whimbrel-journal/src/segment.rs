@@ -157,6 +157,16 @@ impl Summary {
         behind.resize(behind.len().next_multiple_of(SECTOR), 0);
         [behind, head]
     }
+
+    /// The end of the bytes after the last frame: those of [`Summary::encode`].
+    pub(crate) fn behind_end(&self) -> u32 {
+        let mut list = Vec::new();
+        self.runs.iter().for_each(|run| put_run(&mut list, run));
+        let list = if list.len() <= RUNS_INLINE { 0 } else { list.len() as u32 };
+        let indexes = self.runs.iter().fold(0u32, |bytes, run| bytes.saturating_add(run.index.1));
+        let behind = indexes.saturating_add(list).checked_next_multiple_of(SECTOR as u32);
+        self.end.saturating_add(behind.unwrap_or(u32::MAX))
+    }
 }
 
 /// The contents of the head of a segment file.
@@ -296,7 +306,9 @@ mod tests {
             twin.write(0, SECTOR as u64, &head).unwrap();
             twin.write(0, 8192, &behind).unwrap();
             let read = read_head(&twin, 0, u64::from(HEADER.bytes)).unwrap();
-            assert_eq!(read.summary, Some(Summary { end: 8192, frames: 2, runs: runs.clone() }), "{count} runs");
+            let summary = Summary { end: 8192, frames: 2, runs: runs.clone() };
+            assert_eq!(summary.behind_end() as usize, 8192 + behind.len(), "{count} runs");
+            assert_eq!(read.summary, Some(summary), "{count} runs");
             for run in runs {
                 let (begin, length) = (run.index.0 as usize - 8192, run.index.1 as usize);
                 assert_eq!(get_index(&behind[begin..begin + length], HEADER.salt()).as_ref(), extents.first());

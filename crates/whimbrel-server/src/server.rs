@@ -1,17 +1,17 @@
 //! A running broker: listeners, HTTP, signals and its end.
 
 mod certificate;
+mod end;
 mod links;
+mod signals;
 
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::crypto::ring;
 use serde::Serialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use whimbrel_mqtt::Origin;
@@ -34,21 +34,13 @@ use crate::telemetry::Flusher;
 use crate::{control, logging, process, service, telemetry};
 use certificate::Presented;
 use links::{Links, open_overlay};
+use signals::{Asked, Signals};
 
 /// Files kept for other uses than clients: listeners, HTTP, logs, the runtime.
 const RESERVED_FILES: u64 = 128;
 
 /// The most connections a broker can number.
 const MAX_CONNECTIONS: u64 = 10_000_000;
-
-/// Time that a broker which cannot log any more waits for its clients to be told.
-const ABANDON_LIMIT: Duration = Duration::from_secs(1);
-
-/// Time that a broker which ends waits for its engine.
-const ENGINE_LIMIT: Duration = Duration::from_secs(5);
-
-/// Time that a broker that ends waits for others to take what they need to go on without it.
-const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Phase of a server's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,75 +273,6 @@ impl Server {
     pub async fn reload(&self) -> Option<Outcome> {
         self.fences.reload().await.map(|reload| reload.outcome)
     }
-
-    /// Accepts no more connections, tells clients to go, and waits until that is written, at most
-    /// `limit`.
-    pub async fn drain(mut self, limit: Duration) {
-        self.phase.send_replace(Phase::Draining);
-        if let Some(discovery) = self.discovery.take() {
-            discovery.end().await;
-        }
-        while self.doors.join_next().await.is_some() {}
-        let connections = self.hub.connections();
-        tracing::info!(connections, limit = ?limit, "draining");
-        let left = self.hub.drain(limit).await;
-        if left > 0 {
-            tracing::warn!(left, "connections are cut: they did not read what was sent to them in time");
-        }
-        if !self.hub.hand_over(HAND_OVER_LIMIT).await {
-            tracing::warn!(limit = ?HAND_OVER_LIMIT, "other brokers do not have all that they need to go on without this one");
-        }
-        self.hub.close_overlay().await;
-        if let Some(traces) = &self.traces {
-            traces.flush().await;
-        }
-        self.close().await;
-    }
-
-    /// Ends a broker that cannot log any more: clients are told to go, links are closed, and
-    /// nothing is handed over.
-    async fn abandon(mut self) {
-        self.phase.send_replace(Phase::Draining);
-        if let Some(discovery) = self.discovery.take() {
-            discovery.end().await;
-        }
-        self.hub.drain(ABANDON_LIMIT).await;
-        self.hub.close_overlay().await;
-        self.close().await;
-    }
-
-    /// Why the broker cannot go on; waits until it cannot.
-    async fn failure(&self) -> EngineEnd {
-        match &self.keeper {
-            Some(keeper) => keeper.ended().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Closes the journal.
-    async fn close(mut self) {
-        self.http.shutdown().await;
-        let (hub, keeper) = (self.hub.clone(), self.keeper.take());
-        // Data that is not written in time is as after a crash.
-        let mut closing = tokio::task::spawn_blocking(move || hub.close());
-        let outcome = match &keeper {
-            None => closing.await,
-            Some(keeper) => match tokio::time::timeout(ENGINE_LIMIT, &mut closing).await {
-                Ok(outcome) => outcome,
-                Err(_) => {
-                    keeper.stop_waiting();
-                    closing.await
-                }
-            },
-        };
-        if outcome.is_err() {
-            tracing::error!("the journal could not be closed");
-        }
-        if let Some(keeper) = keeper {
-            // It fails only if the thread has panicked, which is reported.
-            let _ = tokio::task::spawn_blocking(move || keeper.end()).await;
-        }
-    }
 }
 
 /// Facts about the server that the API tells and that do not change.
@@ -518,48 +441,4 @@ fn seed() -> io::Result<u64> {
     let random = ring::default_provider().secure_random.fill(&mut bytes);
     random.map_err(|_| io::Error::other("the system has no randomness to give"))?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// The signals that a server handles.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    user: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            user: signal(SignalKind::user_defined1())?,
-        })
-    }
-
-    async fn next(&mut self) -> Asked {
-        tokio::select! {
-            _ = self.terminate.recv() => Asked::End,
-            _ = self.interrupt.recv() => Asked::End,
-            _ = self.hangup.recv() => Asked::Reload,
-            _ = self.user.recv() => Asked::AcceptClock,
-        }
-    }
-
-    /// Waits for the next SIGTERM or SIGINT; a server that ends ignores other signals.
-    async fn termination(&mut self) {
-        while self.next().await != Asked::End {}
-    }
-}
-
-/// Request made by a signal.
-#[derive(PartialEq)]
-enum Asked {
-    /// SIGTERM, SIGINT.
-    End,
-    /// SIGHUP.
-    Reload,
-    /// SIGUSR1.
-    AcceptClock,
 }

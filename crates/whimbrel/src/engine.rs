@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Subcommand, value_parser};
+
 use whimbrel_server::config::schema::{KEYS, Key};
-use whimbrel_server::config::{Config, Override, Problem};
-use whimbrel_server::engine::{EngineOptions, EngineStatus, Seen, SeenServer, status};
+use whimbrel_server::config::{Override, Problem, journal_place};
+use whimbrel_server::engine::{Adoption, EngineStatus, Seen, SeenServer, StartReport, status};
+use whimbrel_server::store::{Opening, import};
 
 use crate::failure::{self, Failure};
 use crate::serve::{argument, overrides};
@@ -18,6 +20,14 @@ It looks for some seconds whether the owner of the name lives. The broker need n
 Examples:
   whimbrel engine status --name north --engine nats://10.0.0.1:4222,nats://10.0.0.2:4222,nats://10.0.0.3:4222
   whimbrel engine status --config /etc/whimbrel/whimbrel.toml --json | jq .lives";
+
+const IMPORT_EXAMPLES: &str = "\
+Afterwards the directory and the stream are equal, and the broker starts with either. A stream that has something is not
+overwritten. What an interrupted import has appended counts for nothing: begin it again.
+
+Examples:
+  whimbrel engine import --name north --data /var/lib/whimbrel --engine nats://10.0.0.1:4222,nats://10.0.0.2:4222,nats://10.0.0.3:4222
+  whimbrel engine import --config /etc/whimbrel/whimbrel.toml --discard-local     the stream is right, the directory is not";
 
 /// Arguments of `whimbrel engine`.
 #[derive(clap::Args)]
@@ -37,6 +47,15 @@ enum EngineCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Give an empty stream the journal of a data directory; the broker must not run.
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import {
+        #[command(flatten)]
+        place: EnginePlace,
+        /// Give up what only the directory has, and make it from the stream
+        #[arg(long)]
+        discard_local: bool,
+    },
 }
 
 /// The engine of a broker: options of `whimbrel serve`, or its configuration.
@@ -47,7 +66,7 @@ struct EnginePlace {
 
 /// The settings that say which engine, and which broker.
 fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(|key| key.section == "engine" || matches!(&*key.path(), "name" | "data" | "dev"))
+    KEYS.iter().filter(|key| key.section == "engine" || matches!(&*key.path(), "name" | "data"))
 }
 
 impl clap::Args for EnginePlace {
@@ -74,9 +93,9 @@ impl clap::FromArgMatches for EnginePlace {
 }
 
 impl EnginePlace {
-    fn options(&self) -> Result<EngineOptions, Failure> {
-        let config = Config::load(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
-        config.data.and_then(|data| data.engine).ok_or_else(|| {
+    fn opening(&self) -> Result<Opening, Failure> {
+        let opening = journal_place(self.config.as_deref(), &self.overrides).map_err(Failure::Configuration)?;
+        opening.filter(|opening| opening.engine.is_some()).ok_or_else(|| {
             let problem = Problem::new("no engine is named");
             Failure::Configuration(vec![
                 problem.help("name its servers (--engine), or the broker's configuration (--config)"),
@@ -88,10 +107,37 @@ impl EnginePlace {
 impl Engine {
     /// Runs the subcommand.
     pub fn run(self) -> Result<(), Failure> {
-        let EngineCommand::Status { place, json } = self.command;
-        let seen = status(&place.options()?).map_err(|error| Failure::Runtime(error.into()))?;
-        if json { print_json(&seen) } else { failure::print(words(&seen).as_bytes()) }
+        match self.command {
+            EngineCommand::Status { place, json } => {
+                let opening = place.opening()?;
+                let engine = opening.engine.as_ref().expect("an engine is named");
+                let seen = status(engine).map_err(|error| Failure::Runtime(error.into()))?;
+                if json { print_json(&seen) } else { failure::print(words(&seen).as_bytes()) }
+            }
+            EngineCommand::Import { place, discard_local } => {
+                let mut opening = place.opening()?;
+                if let Some(engine) = &mut opening.engine {
+                    engine.adoption = if discard_local { Adoption::Discard } else { Adoption::Import };
+                }
+                let report = import(&opening).map_err(|error| Failure::Runtime(error.into()))?;
+                failure::print(imported(&opening, &report.unwrap_or_default()).as_bytes())
+            }
+        }
     }
+}
+
+/// What an import has done, as text.
+fn imported(opening: &Opening, report: &StartReport) -> String {
+    let given = match (report.pushed, report.is_made_anew) {
+        (0, true) => "the directory was made from the stream".to_owned(),
+        (0, false) => "the stream had all that the directory has".to_owned(),
+        (pushed, _) => format!("the stream got {}", count(pushed, "record", "records")),
+    };
+    let lost = match report.discarded {
+        0 => String::new(),
+        discarded => format!(", {} of the directory given up", count(discarded, "commit", "commits")),
+    };
+    format!("{}: {given}{lost}; both are equal now\n", opening.directory.display())
 }
 
 /// What is seen, as text.

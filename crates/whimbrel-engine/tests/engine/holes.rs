@@ -5,20 +5,19 @@ use std::sync::Arc;
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
 use whimbrel_engine::{
-    Acknowledgement, Engine, EngineError, RecordNumber, Replicated, StartError, StreamRecord, Subject,
+    Acknowledgement, Engine, EngineError, RecordNumber, Replicated, StartError, StartOptions, StreamRecord, Subject,
 };
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Log, Stepped, Storage};
 
 use crate::common::{Model, SMALL, Work, look};
-use crate::lives::{Start, started};
+use crate::homes::{MarkTwin, Place, Start, started};
 
 /// A stream with what some work has committed.
 fn worked(start: &Start, seed: u64) -> (Arc<TwinEngine>, BTreeMap<u64, Model>) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let engine = Arc::new(TwinEngine::new());
-    let (storage, _) =
-        start(Arc::new(Twin::new()), Arc::clone(&engine), 1, Acknowledgement::Engine).expect("the broker starts");
+    let (storage, _) = start(Place::new(&engine, 1, Acknowledgement::Engine)).expect("the broker starts");
     let (log, _) = Log::open(&storage, SMALL, 7).expect("the journal opens");
     let mut work = Work::new(Stepped::new(log, &storage));
     for _ in 0..1_500 {
@@ -33,8 +32,7 @@ fn worked(start: &Start, seed: u64) -> (Arc<TwinEngine>, BTreeMap<u64, Model>) {
 }
 
 fn started_again(start: &Start, engine: &Arc<TwinEngine>) -> Result<(BTreeMap<u64, Model>, u64), String> {
-    let (storage, report) = start(Arc::new(Twin::new()), Arc::clone(engine), 2, Acknowledgement::Engine)
-        .map_err(|error| error.to_string())?;
+    let (storage, report) = start(Place::new(engine, 2, Acknowledgement::Engine)).map_err(|error| error.to_string())?;
     let (log, opened) = Log::open(&storage, SMALL, 7).map_err(|error| error.to_string())?;
     if !opened.damages.is_empty() {
         return Err(format!("damaged: {:?}", opened.damages));
@@ -92,7 +90,7 @@ fn the_last_record_of_the_stream_must_be_there() {
     let (engine, _) = worked(&started, 3);
     let (last, _) = *engine.records().last().expect("there are some");
     engine.lose(last);
-    let again = started(Arc::new(Twin::new()), engine, 2, Acknowledgement::Both);
+    let again = started(Place::new(&engine, 2, Acknowledgement::Both));
     assert_eq!(again.map(|_| ()), Err(StartError::Missing { number: last }));
 }
 
@@ -114,18 +112,20 @@ fn the_last_commit_is_found_behind_the_epochs_of_later_starts() {
 #[test]
 fn an_epoch_is_greater_than_all_before_although_a_replica_lacks_some() {
     let (engine, _) = worked(&started, 6);
-    let start = || started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    let start = || started(Place::new(&engine, 2, Acknowledgement::Engine)).expect("started");
     let epochs = |engine: &TwinEngine| -> Vec<RecordNumber> {
         let all = engine.records().into_iter().filter(|(_, subject)| *subject == Subject::Epoch);
         all.map(|(number, _)| number).collect()
     };
-    assert_eq!(start().1.epoch, 2);
-    assert_eq!(start().1.epoch, 3);
+    assert_eq!(start().1.epoch, 4);
+    assert_eq!(start().1.epoch, 6);
     // The one that tells the newest epoch knows the first only; the one that is read has all.
     engine.hide(epochs(&engine)[1..].to_vec());
     let engine = Apart(&engine);
-    let (_, report) = Replicated::start(Arc::new(Twin::new()), engine, 2, Acknowledgement::Engine).expect("started");
-    assert_eq!(report.epoch, 4);
+    let options = Place::new(&Arc::default(), 2, Acknowledgement::Engine).options;
+    let begun = Replicated::start(Arc::new(Twin::new()), engine, Arc::new(MarkTwin::default()), options);
+    let (_, report) = begun.expect("started");
+    assert_eq!(report.epoch, 8);
 }
 
 /// An engine whose records are read at another replica than the one that tells epochs.
@@ -162,6 +162,10 @@ impl Engine for Apart<'_> {
         self.0.find(number)
     }
 
+    fn record_bytes_max(&self) -> usize {
+        self.0.record_bytes_max()
+    }
+
     fn last(&self) -> Result<RecordNumber, EngineError> {
         self.0.last()
     }
@@ -174,37 +178,42 @@ impl Engine for Apart<'_> {
 #[test]
 fn a_refused_start_leaves_the_disk_as_it_was() {
     let (engine, _) = worked(&started, 7);
-    let disk = Arc::new(Twin::new());
-    started(Arc::clone(&disk), Arc::clone(&engine), 2, Acknowledgement::Both).expect("started");
+    let place = Place::new(&engine, 2, Acknowledgement::Both);
+    started(place.again(2)).expect("started");
     let contents = |disk: &Twin| -> Vec<Option<Vec<u8>>> {
         let slots = disk.slots().expect("they are listed");
         slots.into_iter().map(|(slot, _)| disk.contents(slot)).collect()
     };
-    let before = contents(&disk);
+    let before = contents(&place.disk);
     let commits = engine.records().into_iter().filter(|(_, subject)| *subject != Subject::Epoch);
     let (last, _) = commits.max().expect("there are some");
+    // Without a mark all records are read.
+    let discards = |engine: &Arc<TwinEngine>| Place {
+        mark: Arc::default(),
+        engine: Arc::clone(engine),
+        options: StartOptions { discards_local: true, ..place.options },
+        ..place.again(3)
+    };
     engine.lose(last);
-    let again = started(Arc::clone(&disk), engine, 3, Acknowledgement::Both);
+    let again = started(discards(&engine));
     assert_eq!(again.map(|_| ()), Err(StartError::Missing { number: last }));
-    assert!(!before.is_empty() && before == contents(&disk));
+    assert!(!before.is_empty() && before == contents(&place.disk));
     // Nor does an empty stream remove a journal: that of another broker, or one that was made anew.
-    let empty = started(Arc::clone(&disk), Arc::new(TwinEngine::new()), 3, Acknowledgement::Both);
+    let empty = started(discards(&Arc::default()));
     assert_eq!(empty.map(|_| ()), Err(StartError::Empty));
-    assert_eq!(before, contents(&disk));
+    assert_eq!(before, contents(&place.disk));
 }
 
 #[test]
 fn what_is_of_no_use_is_removed_after_a_restart_too() {
     let mut rng = fastrand::Rng::with_seed(8);
     let engine = Arc::new(TwinEngine::new());
-    let (storage, _) =
-        started(Arc::new(Twin::new()), Arc::clone(&engine), 1, Acknowledgement::Engine).expect("started");
+    let (storage, _) = started(Place::new(&engine, 1, Acknowledgement::Engine)).expect("started");
     let (log, _) = Log::open(&storage, SMALL, 7).expect("the journal opens");
     let mut work = Work::new(Stepped::new(log, &storage));
     (0..20_000).for_each(|_| work.step(&mut rng));
     let before = engine.records().len();
-    let (storage, _) =
-        started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    let (storage, _) = started(Place::new(&engine, 2, Acknowledgement::Engine)).expect("started");
     while storage.cut().expect("it is answered") {}
     assert!(before > 2 * engine.records().len(), "{before} records, and then {}", engine.records().len());
     assert!(started_again(&started, &engine).is_ok());
@@ -213,8 +222,7 @@ fn what_is_of_no_use_is_removed_after_a_restart_too() {
 #[test]
 fn a_stream_that_was_made_anew_ends_its_owner() {
     let (engine, _) = worked(&started, 9);
-    let (storage, _) =
-        started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    let (storage, _) = started(Place::new(&engine, 2, Acknowledgement::Engine)).expect("started");
     let (log, _) = Log::open(&storage, SMALL, 7).expect("the journal opens");
     let mut work = Work::new(Stepped::new(log, &storage));
     engine.make_anew();
@@ -227,8 +235,7 @@ fn a_stream_that_was_made_anew_ends_its_owner() {
 #[test]
 fn a_broker_that_stops_does_not_wait_for_its_engine() {
     let (engine, _) = worked(&started, 10);
-    let (storage, _) =
-        started(Arc::new(Twin::new()), Arc::clone(&engine), 2, Acknowledgement::Engine).expect("started");
+    let (storage, _) = started(Place::new(&engine, 2, Acknowledgement::Engine)).expect("started");
     let (log, _) = Log::open(&storage, SMALL, 7).expect("the journal opens");
     let mut work = Work::new(Stepped::new(log, &storage));
     engine.set_fates(|| RequestFate::RequestLost);

@@ -4,7 +4,10 @@
 #[path = "../../../whimbrel-journal/tests/journal/common/work.rs"]
 mod common;
 mod holes;
+mod homes;
 mod lives;
+mod local;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod owners;
+mod refused;

@@ -1,18 +1,18 @@
 //! Faults that are built in are noticed.
 
-use std::sync::Arc;
-
-use whimbrel_engine::twin::TwinEngine;
-use whimbrel_engine::{Acknowledgement, EngineMutant, Replicated};
-use whimbrel_journal::twin::Twin;
+use whimbrel_engine::{EngineMutant, Replicated};
 
 use crate::holes::{one_replica_lacks_some, the_end_is_hidden};
-use crate::lives::{Start, first_wrong};
+use crate::homes::{Place, Start};
+use crate::lives::first_wrong;
+use crate::local::{a_start_ends_at_each_record, another_owner_was_there};
 use crate::owners::{a_former_owner_has_appended, go_on_after_a_successor};
+use crate::refused::a_disk_fails_at_a_checkpoint;
 
 fn with(mutant: EngineMutant) -> Box<Start> {
-    Box::new(move |disk: Arc<Twin>, engine: Arc<TwinEngine>, owner: u64, acknowledgement: Acknowledgement| {
-        Replicated::start_mutant(disk, engine, owner, acknowledgement, mutant)
+    Box::new(move |place: Place| {
+        let Place { disk, engine, mark, options } = place;
+        Replicated::start_mutant(disk, engine, mark, options, mutant)
     })
 }
 
@@ -67,4 +67,30 @@ fn an_owner_of_a_lower_epoch_does_not_count() {
 fn what_is_read_last_is_not_the_end() {
     let wrong = the_end_is_hidden(&with(EngineMutant::EndBelieved));
     println!("{}", wrong.expect_err("the mutant is noticed"));
+}
+
+#[test]
+fn what_the_disk_alone_had_does_not_stay_after_another_owner() {
+    dies_in_some_life(EngineMutant::TailAdopted);
+}
+
+#[test]
+fn what_the_disk_alone_had_is_not_given_up() {
+    dies_in_some_life(EngineMutant::TailDropped);
+    let wrong = another_owner_was_there(&with(EngineMutant::TailDropped)).expect_err("the mutant is noticed");
+    assert!(wrong.starts_with("the start is not refused"), "{wrong}");
+}
+
+#[test]
+fn files_are_synced_before_their_mark_is_stored() {
+    let wrong = a_disk_fails_at_a_checkpoint(&with(EngineMutant::MarkBeforeSync));
+    assert_eq!(wrong, Err("the files lack what was committed".into()));
+}
+
+#[test]
+fn what_a_start_has_not_finished_to_append_does_not_count() {
+    let wrong = a_start_ends_at_each_record(&with(EngineMutant::UnfinishedCounts));
+    let wrong = wrong.expect_err("the mutant is noticed");
+    let is_noticed = wrong.starts_with("the stream alone is damaged") || wrong.ends_with("what no disk could have");
+    assert!(is_noticed, "{wrong}");
 }

@@ -12,16 +12,13 @@ use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Log, Stepped, Ticket};
 
 use crate::common::{SMALL, Work, look};
-use crate::lives::{Start, started};
+use crate::homes::{MarkTwin, Place, Start, started};
 
 /// A former owner goes on to work while its successor does; tells what is wrong.
 pub fn go_on_after_a_successor(start: &Start, seed: u64) -> Result<(), String> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let engine = Arc::new(TwinEngine::new());
-    let begin = |owner| {
-        let disk = Arc::new(Twin::new());
-        start(disk, Arc::clone(&engine), owner, Acknowledgement::Both).map_err(|error| error.to_string())
-    };
+    let begin = |owner| start(Place::new(&engine, owner, Acknowledgement::Both)).map_err(|error| error.to_string());
     let open = |storage: &_| Log::open(storage, SMALL, 7).map_err(|error| error.to_string());
     let (former, _) = begin(1)?;
     let mut old = Work::new(Stepped::new(open(&former)?.0, &former));
@@ -68,14 +65,12 @@ fn a_former_owner_acknowledges_nothing_more_and_harms_nothing() {
 #[test]
 fn the_former_owner_is_told_why_it_ends() {
     let engine = Arc::new(TwinEngine::new());
-    let start = |owner| {
-        Replicated::start(Arc::new(Twin::new()), Arc::clone(&engine), owner, Acknowledgement::Engine).expect("started")
-    };
+    let start = |owner| started(Place::new(&engine, owner, Acknowledgement::Engine)).expect("started");
     let (former, _) = start(1);
     let (log, _) = Log::open(&former, SMALL, 7).expect("the journal opens");
     let mut work = Work::new(Stepped::new(log, &former));
     let (_, report) = start(2);
-    assert_eq!(report.epoch, 2);
+    assert_eq!(report.epoch, 4);
     work.append(1, 1, 10);
     work.journal.settle();
     let fault = work.journal.log.poisoned().expect("its next commit is refused").to_string();
@@ -85,10 +80,7 @@ fn the_former_owner_is_told_why_it_ends() {
 /// A record of a former owner stands behind its successor's; tells what is wrong.
 pub fn a_former_owner_has_appended(start: &Start) -> Result<(), String> {
     let engine = Arc::new(TwinEngine::new());
-    let begin = |owner| {
-        let disk = Arc::new(Twin::new());
-        start(disk, Arc::clone(&engine), owner, Acknowledgement::Engine).map_err(|error| error.to_string())
-    };
+    let begin = |owner| start(Place::new(&engine, owner, Acknowledgement::Engine)).map_err(|error| error.to_string());
     let (former, _) = begin(1)?;
     Log::open(&former, SMALL, 7).map_err(|error| error.to_string())?;
     begin(2)?;
@@ -96,9 +88,10 @@ pub fn a_former_owner_has_appended(start: &Start) -> Result<(), String> {
     let (slot, file_bytes) = (0, u64::from(SMALL.segment_bytes));
     let newest = engine.records().into_iter().rev().find(|(_, subject)| *subject == Subject::Slot(slot));
     let (before, _) = newest.ok_or("the journal has written nothing")?;
-    let id = CommitId { epoch: 1, number: 99 };
+    let id = CommitId { epoch: 2, number: 99 };
     let parts = vec![(0, &[0xff; 8192][..])];
-    let commit = Commit { id, slot, segment: 1, file_bytes, before, others: Vec::new(), parts }.encode();
+    let commit =
+        Commit { id, has_more: false, slot, segment: 1, file_bytes, before, others: Vec::new(), parts }.encode();
     let last = engine.records().last().expect("there are some").0;
     engine.append(Subject::Slot(slot), last, &commit, &mut || {}).map_err(|error| error.to_string())?;
     let (third, report) = begin(3)?;
@@ -145,6 +138,10 @@ fn of_two_starts_at_once_one_is_refused() {
             self.0.find(number)
         }
 
+        fn record_bytes_max(&self) -> usize {
+            self.0.record_bytes_max()
+        }
+
         fn last(&self) -> Result<RecordNumber, EngineError> {
             self.0.last()
         }
@@ -153,6 +150,8 @@ fn of_two_starts_at_once_one_is_refused() {
             self.0.cut(slot, below)
         }
     }
-    let start = Replicated::start(Arc::new(Twin::new()), Between(&engine, &epoch), 1, Acknowledgement::Both);
+    let options = Place::new(&Arc::default(), 1, Acknowledgement::Both).options;
+    let mark = Arc::new(MarkTwin::default());
+    let start = Replicated::start(Arc::new(Twin::new()), Between(&engine, &epoch), mark, options);
     assert_eq!(start.map(|_| ()), Err(StartError::Taken));
 }

@@ -7,7 +7,7 @@ use whimbrel_engine::Acknowledgement;
 
 use super::problem::Problem;
 use super::settings::Settings;
-use crate::engine::EngineOptions;
+use crate::engine::{Adoption, EngineOptions};
 
 /// The port of monitoring, where no address is named.
 const MONITOR_PORT: u16 = 8222;
@@ -42,6 +42,7 @@ pub(super) fn load(settings: &mut Settings) -> Option<EngineOptions> {
         broker: settings.text("name"),
         servers,
         acknowledgement: match &*settings.text("engine.ack") {
+            "local" => Acknowledgement::Local,
             "engine" => Acknowledgement::Engine,
             _ => Acknowledgement::Both,
         },
@@ -50,13 +51,16 @@ pub(super) fn load(settings: &mut Settings) -> Option<EngineOptions> {
         credentials: settings.path("engine.credentials"),
         authorities: settings.path("engine.ca"),
         takes: false,
+        adoption: Adoption::default(),
     })
 }
 
-/// The data directory of a broker that names none: in the system's temporary directory, as its
-/// engine has everything that is in it.
-pub(super) fn directory(engine: &EngineOptions) -> PathBuf {
-    std::env::temp_dir().join(format!("whimbrel-{}-{}", engine.broker, rustix::process::getuid().as_raw()))
+/// The data directory of a broker that has an engine and names none: in the system's temporary
+/// directory, as its engine has everything that is in it. `None`: it has no engine.
+pub(super) fn default_directory(settings: &Settings) -> Option<PathBuf> {
+    let (user, name) = (rustix::process::getuid().as_raw(), settings.text("name"));
+    let has_engine = !listed(settings, "engine.servers").is_empty();
+    has_engine.then(|| std::env::temp_dir().join(format!("whimbrel-{name}-{user}")))
 }
 
 /// A list of addresses, which may have commas between them.

@@ -338,7 +338,7 @@ fn control(settings: &Settings) -> Option<control::Place> {
     match settings.path("control") {
         Some(path) if path.as_os_str() == "off" => None,
         Some(path) => Some(control::Place { path, is_guarded: false }),
-        None => settings.path("data").map(|data| control::Place { path: data.join(control::SOCKET), is_guarded: true }),
+        None => directory(settings).map(|data| control::Place { path: data.join(control::SOCKET), is_guarded: true }),
     }
 }
 
@@ -361,6 +361,28 @@ pub fn control_place(file: Option<&Path>, overrides: &[Override]) -> Result<Opti
 }
 
 /// The data directory, if there is one.
+fn directory(settings: &Settings) -> Option<PathBuf> {
+    settings.path("data").or_else(|| engine::default_directory(settings))
+}
+
+/// How the broker of a configuration opens its journal and its engine; for the arguments see
+/// [`Config::load`]. Nothing else of the configuration is checked.
+///
+/// # Errors
+/// The file cannot be read, or these settings have mistakes.
+pub fn journal_place(file: Option<&Path>, overrides: &[Override]) -> Result<Option<Opening>, Vec<Problem>> {
+    let default = Path::new(DEFAULT_FILE);
+    let mut settings = Settings::default();
+    if let Some(file) = file.or_else(|| default.is_file().then_some(default)) {
+        settings.open_file(file);
+    }
+    settings.read_overrides(overrides);
+    let engine = engine::load(&mut settings);
+    let opening = data(&mut settings, &[], engine);
+    if settings.problems.is_empty() { Ok(opening) } else { Err(settings.problems) }
+}
+
+/// How the journal is opened, if there is a data directory.
 fn data(settings: &mut Settings, topics: &[Profile], engine: Option<EngineOptions>) -> Option<Opening> {
     let (max_bytes, asked) = (settings.number("journal.max_log"), settings.number("journal.segment"));
     // The table of settings keeps it within a file's size.
@@ -372,7 +394,7 @@ fn data(settings: &mut Settings, topics: &[Profile], engine: Option<EngineOption
     }
     let accept_clock = settings.switch("accept_clock");
     let topics = topics.to_vec();
-    let directory = settings.path("data").or_else(|| engine.as_ref().map(engine::directory))?;
+    let directory = directory(settings)?;
     Some(Opening { directory, segment_bytes, max_bytes, accept_clock, topics, keeps_nothing: false, engine })
 }
 

@@ -1,6 +1,7 @@
-//! What an owner of a stream does all the time, on a thread of its own, as its calls block: it
-//! renews the lease, looks whether its epoch is still the newest one, and removes records that are
-//! of no use.
+//! What an owner of a stream does all the time, on threads of its own, as its calls block: it renews
+//! the lease, looks whether its epoch is still the newest one, removes records that are of no use,
+//! and marks how far the files are whole; and with acknowledgements by the disk it sends what the
+//! stream does not have yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +12,10 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::watch;
 use whimbrel_engine::nats::Nats;
-use whimbrel_engine::{Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, Lease, Leases, RecordNumber};
+use whimbrel_engine::{
+    Acknowledgement, Behind, Ended, Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, Lease, Leases,
+    RecordNumber, StartReport,
+};
 
 use super::measured::Appends;
 use super::monitor::Monitor;
@@ -37,6 +41,8 @@ pub(super) struct Owned {
     pub(super) disk: Arc<EngineDisk>,
     pub(super) nats: Arc<Nats>,
     pub(super) appends: Appends,
+    pub(super) acknowledgement: Acknowledgement,
+    pub(super) report: StartReport,
     pub(super) lease: Lease,
     pub(super) revision: RecordNumber,
 }
@@ -50,6 +56,8 @@ pub(crate) struct EngineAccount {
     pub(crate) latency: Option<Histogram>,
     /// How long the record in flight has been so.
     pub(crate) waiting: Duration,
+    /// Commits that the engine does not have, and bytes of these.
+    pub(crate) behind: Behind,
     /// Renewals of the lease that failed.
     pub(crate) lease_failures: u64,
     /// Servers that are set up wrongly, and that do not answer.
@@ -62,15 +70,24 @@ pub(crate) struct EngineKeeper {
     shared: Arc<Shared>,
     /// `None` once the broker has ended.
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The thread that sends commits, with acknowledgements by the disk.
+    sender: Mutex<Option<JoinHandle<()>>>,
 }
+
+/// How often it is marked how far the files are whole: a start reads what is behind that.
+const MARKED_EVERY: Duration = Duration::from_secs(10);
+
+/// How long a broker that ends waits until the engine has all.
+const SENT_WITHIN: Duration = Duration::from_secs(5);
+
+/// Pause between two looks whether it has.
+const SENT_LOOK: Duration = Duration::from_millis(20);
 
 struct Shared {
     owned: Owned,
     monitor: Arc<Monitor>,
     ended: watch::Sender<Option<EngineEnd>>,
     is_ending: AtomicBool,
-    /// Why the journal has failed.
-    failure: Mutex<Option<String>>,
     lease_failures: AtomicU64,
     /// The newest revision of the lease.
     revision: Mutex<RecordNumber>,
@@ -88,18 +105,21 @@ impl EngineKeeper {
     /// # Errors
     /// The system gives no thread.
     pub(super) fn start(owned: Owned, monitor: Arc<Monitor>) -> std::io::Result<EngineKeeper> {
+        let sends = owned.acknowledgement == Acknowledgement::Local;
         let shared = Arc::new(Shared {
             revision: Mutex::new(owned.revision),
             owned,
             monitor,
             ended: watch::Sender::new(None),
             is_ending: AtomicBool::new(false),
-            failure: Mutex::default(),
             lease_failures: AtomicU64::new(0),
         });
         let running = Arc::clone(&shared);
         let thread = thread::Builder::new().name("engine-keeper".into()).spawn(move || running.run())?;
-        Ok(EngineKeeper { shared, thread: Mutex::new(Some(thread)) })
+        let sending = Arc::clone(&shared);
+        let sender = sends.then(|| thread::Builder::new().name("engine-send".into()).spawn(move || sending.send()));
+        let (thread, sender) = (Mutex::new(Some(thread)), Mutex::new(sender.transpose()?));
+        Ok(EngineKeeper { shared, thread, sender })
     }
 
     /// Waits until the broker cannot go on.
@@ -118,13 +138,16 @@ impl EngineKeeper {
     /// Is to be called with the text of the error when the journal has failed. Does not block.
     pub(crate) fn on_failure(&self) -> impl Fn(&str) + Send + Sync + use<> {
         let shared = Arc::clone(&self.shared);
-        let thread = self.thread.lock().as_ref().map(|thread| thread.thread().clone());
         move |failure| {
-            *shared.failure.lock() = Some(failure.to_owned());
-            if let Some(thread) = &thread {
-                thread.unpark();
-            }
+            shared.look_at_end();
+            // Of the journal alone.
+            shared.end(EngineEnd::Failed(failure.to_owned()));
         }
+    }
+
+    /// What the start found.
+    pub(crate) fn report(&self) -> StartReport {
+        self.shared.owned.report
     }
 
     /// The numbers for metrics.
@@ -134,6 +157,7 @@ impl EngineKeeper {
             epoch: owned.lease.epoch,
             latency: Some(owned.appends.latency()),
             waiting: owned.appends.waiting(),
+            behind: owned.disk.standing().behind,
             lease_failures: lease_failures.load(Ordering::Relaxed),
             servers: monitor.account(),
         }
@@ -151,12 +175,52 @@ impl EngineKeeper {
         thread.thread().unpark();
         // A panic of it has been reported.
         let _ = thread.join();
-        self.shared.release();
+        self.shared.await_sent();
+        self.shared.owned.disk.stop();
+        if let Some(sender) = self.sender.lock().take() {
+            let _ = sender.join();
+        }
+        if *self.shared.ended.borrow() != Some(EngineEnd::Taken) {
+            // Without it, the next start reads a little more.
+            let _ = self.shared.owned.disk.checkpoint();
+            self.shared.release();
+        }
     }
 }
 
 impl Shared {
+    /// Sends what the engine does not have yet, until writing has ended.
+    fn send(&self) {
+        while self.owned.disk.wait_for_commits() && self.owned.disk.send().is_ok() {}
+        self.look_at_end();
+    }
+
+    /// Waits until the engine has all that the disk has acknowledged, for as long as it answers.
+    fn await_sent(&self) {
+        let begun = Instant::now();
+        while begun.elapsed() < SENT_WITHIN {
+            let standing = self.owned.disk.standing();
+            if standing.behind.commits == 0 || standing.ended.is_some() {
+                return;
+            }
+            thread::park_timeout(SENT_LOOK);
+        }
+        tracing::warn!(
+            "the engine does not have all that was acknowledged: start the broker with this directory again"
+        );
+    }
+
+    /// Ends the broker if writing has ended.
+    fn look_at_end(&self) {
+        match self.owned.disk.standing().ended {
+            None => {}
+            Some(Ended::Taken) => self.end(EngineEnd::Taken),
+            Some(ended) => self.end(EngineEnd::Failed(ended.to_string())),
+        }
+    }
+
     fn run(&self) {
+        let mut marked = Instant::now();
         let mut connections = self.owned.nats.connections();
         while !self.is_ending.load(Ordering::SeqCst) && self.ended.borrow().is_none() {
             let next = Instant::now() + LEASE_RENEWED_EVERY;
@@ -164,6 +228,12 @@ impl Shared {
             let now = self.owned.nats.connections();
             if now != std::mem::replace(&mut connections, now) {
                 self.monitor.ask();
+            }
+            if marked.elapsed() >= MARKED_EVERY {
+                marked = Instant::now();
+                if let Err(error) = self.owned.disk.checkpoint() {
+                    tracing::warn!(%error, "it could not be marked how far the files are whole: the next start reads more");
+                }
             }
             // Commits go on meanwhile: each step is small.
             while Instant::now() < next && self.owned.disk.cut() == Ok(true) {}
@@ -177,21 +247,22 @@ impl Shared {
     /// Looks whether this owner's epoch is the newest one, and the journal writes, and renews the
     /// lease.
     fn beat(&self) {
-        // Before the epoch is read: a commit is refused only after a greater one is there.
-        let failure = self.failure.lock().take();
-        if self.newest_epoch().is_some_and(|newest| newest > self.owned.lease.epoch) {
+        if self.newest_epoch().is_some_and(|newest| newest > self.own_epoch()) {
             self.owned.disk.stop();
             return self.end(EngineEnd::Taken);
         }
-        if let Some(failure) = failure {
-            return self.end(EngineEnd::Failed(failure));
-        }
+        self.look_at_end();
         if self.renew().is_err() {
             self.lease_failures.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The newest epoch that anyone has taken, if the engine tells it.
+    /// The epoch of this owner.
+    fn own_epoch(&self) -> u64 {
+        self.owned.disk.standing().epoch
+    }
+
+    /// The newest epoch that was taken, if the engine tells it.
     fn newest_epoch(&self) -> Option<u64> {
         let found = self.owned.nats.epoch().ok()??;
         match EngineRecord::decode(&found.bytes) {

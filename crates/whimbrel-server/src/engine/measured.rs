@@ -99,6 +99,10 @@ impl<E: Engine> Engine for Measured<E> {
     fn cut(&self, slot: Slot, below: RecordNumber) -> Result<bool, EngineError> {
         self.engine.cut(slot, below)
     }
+
+    fn record_bytes_max(&self) -> usize {
+        self.engine.record_bytes_max()
+    }
 }
 
 #[cfg(test)]

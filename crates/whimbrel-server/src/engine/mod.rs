@@ -2,6 +2,7 @@
 //! owner does all the time. `whimbrel-engine` has the stream itself.
 
 mod keeper;
+mod mark;
 mod measured;
 mod monitor;
 mod process;
@@ -12,15 +13,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use whimbrel_engine::Acknowledgement;
+pub use whimbrel_engine::StartReport;
 use whimbrel_engine::nats::NatsOptions;
 
 pub use keeper::EngineEnd;
 pub(crate) use keeper::{EngineAccount, EngineKeeper};
+pub(crate) use mark::MarkFile;
 pub(crate) use measured::latency;
 pub(crate) use monitor::{Monitor, MonitorAccount};
 pub use monitor::{Seen, SeenServer, ServersError};
 pub use start::EngineStartError;
-pub(crate) use start::start;
+pub(crate) use start::{StartPlace, start};
 pub use status::{EngineStatus, status};
 
 /// Copies of a broker's stream.
@@ -45,6 +48,20 @@ pub struct EngineOptions {
     pub authorities: Option<PathBuf>,
     /// The name is taken from a broker that lives.
     pub takes: bool,
+    /// What becomes of a journal that only the directory has.
+    pub adoption: Adoption,
+}
+
+/// What a start does with a journal of which only the directory has a part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adoption {
+    /// It is refused, if it cannot tell that the stream is to get it.
+    #[default]
+    Refuse,
+    /// An empty stream gets it.
+    Import,
+    /// It is given up for what the stream has.
+    Discard,
 }
 
 impl EngineOptions {

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use whimbrel_engine::nats::Nats;
 use whimbrel_engine::{
     Claim, ClaimStep, ClaimTerms, Engine, EngineError, LEASE_OBSERVED_FOR, Lease, Leases, RecordNumber, Replicated,
-    StartError,
+    StartError, StartOptions,
 };
 use whimbrel_journal::Storage;
 use whimbrel_journal::file::Directory;
 
-use super::EngineOptions;
 use super::keeper::{EngineKeeper, Owned};
 use super::measured::{Appends, Measured};
 use super::monitor::{Monitor, ServersError};
 use super::process;
+use super::{Adoption, EngineOptions, MarkFile};
 
 /// How long a start tries to reach an engine that does not answer: longer than the servers take to
 /// choose a leader.
@@ -55,7 +55,7 @@ pub enum EngineStartError {
         owner: String,
     },
     /// The stream cannot be started from.
-    #[error("the stream of {broker} cannot be started from: {cause}")]
+    #[error("{broker} cannot start from its stream: {cause}{}", hint(cause, broker))]
     Stream {
         /// The broker's name.
         broker: String,
@@ -70,27 +70,56 @@ pub enum EngineStartError {
     System(io::Error),
 }
 
+/// What to do about a stream that cannot be started from, in the words of the command.
+fn hint(cause: &StartError, broker: &str) -> String {
+    match cause {
+        StartError::Empty => {
+            format!(" (whimbrel engine import --name {broker}, with --engine and --data as for serve)")
+        }
+        StartError::Unmarked | StartError::Diverged { .. } => {
+            format!(" (whimbrel engine import --discard-local --name {broker}, with --engine and --data as for serve)")
+        }
+        _ => String::new(),
+    }
+}
+
 /// The disk of a broker with an engine.
 pub(super) type EngineDisk = Replicated<Directory, Measured<Arc<Nats>>>;
 
+/// The directory with which a broker starts.
+pub(crate) struct StartPlace {
+    /// The journal's.
+    pub(crate) directory: Directory,
+    /// Its mark.
+    pub(crate) mark: MarkFile,
+    /// A random number for this start.
+    pub(crate) owner: u64,
+}
+
 /// Connects to an engine, and becomes the owner of the broker's stream; the directory is made equal
-/// to it. Blocks. `owner` is random.
+/// to it. Blocks.
 ///
 /// # Errors
 /// See [`EngineStartError`].
 pub(crate) fn start(
     options: &EngineOptions,
-    directory: Directory,
-    owner: u64,
+    place: StartPlace,
     monitor: Arc<Monitor>,
 ) -> Result<(Arc<dyn Storage + Send + Sync>, EngineKeeper), EngineStartError> {
+    let StartPlace { directory, mark, owner } = place;
     let nats = Arc::new(connect(options)?);
-    let mut lease = Lease { owner, epoch: 0, released: false, place: place(), process: process::own() };
+    let mut lease = Lease { owner, epoch: 0, released: false, place: here(), process: process::own() };
     let mut revision = claim(options, &*nats, &lease)?;
     let appends = Appends::new();
     let engine = Measured::new(Arc::clone(&nats), appends.clone());
     let begun = Instant::now();
-    let started = Replicated::start(directory, engine, owner, options.acknowledgement);
+    let start = StartOptions {
+        owner,
+        acknowledgement: options.acknowledgement,
+        discards_local: options.adoption == Adoption::Discard,
+        imports: options.adoption == Adoption::Import,
+    };
+    let started = Replicated::start(directory, engine, mark, start);
     let (disk, report) = started.map_err(|cause| {
         lease.released = true;
         // Without it, the next start looks for some seconds whether this one lives.
@@ -103,6 +132,9 @@ pub(crate) fn start(
         records = report.records,
         bytes = report.bytes,
         found_elsewhere = report.found_elsewhere,
+        made_anew = report.is_made_anew,
+        pushed = report.pushed,
+        discarded = report.discarded,
         took = ?begun.elapsed(),
         "the broker's stream is taken"
     );
@@ -111,8 +143,11 @@ pub(crate) fn start(
     if let Ok(renewed) = nats.put_lease(revision, &lease.encode()) {
         revision = renewed;
     }
-    let disk = Arc::new(disk);
-    let keeper = EngineKeeper::start(Owned { disk: Arc::clone(&disk), nats, appends, lease, revision }, monitor);
+    let (disk, acknowledgement) = (Arc::new(disk), options.acknowledgement);
+    let keeper = EngineKeeper::start(
+        Owned { disk: Arc::clone(&disk), nats, appends, acknowledgement, report, lease, revision },
+        monitor,
+    );
     Ok((disk, keeper.map_err(EngineStartError::System)?))
 }
 
@@ -180,7 +215,7 @@ fn claim(options: &EngineOptions, nats: &Nats, lease: &Lease) -> Result<RecordNu
 }
 
 /// Where this process runs, for people.
-fn place() -> String {
+fn here() -> String {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("process {} on {machine}", std::process::id())
 }

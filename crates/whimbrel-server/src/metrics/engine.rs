@@ -11,12 +11,16 @@ use crate::engine::{self, EngineAccount};
 
 /// Encodes the engine's numbers; `overdue`: how often it did not answer for too long.
 pub fn encode(encoder: &mut DescriptorEncoder, engine: &EngineAccount, overdue: u64) -> fmt::Result {
-    let EngineAccount { epoch, latency, waiting, lease_failures, servers } = engine;
+    let EngineAccount { epoch, latency, waiting, behind, lease_failures, servers } = engine;
     let latency = latency.clone().unwrap_or_else(engine::latency);
     let help = "How long the engine took to acknowledge a commit, repeats included";
     put(encoder, "whimbrel_engine_append_seconds", help, &latency)?;
     let help = "How long the commit in flight has waited for the engine";
     put(encoder, "whimbrel_engine_waiting_seconds", help, &ConstGauge::new(waiting.as_secs_f64()))?;
+    let help = "Commits that are acknowledged by the disk, or in flight, and that the engine does not have yet";
+    put(encoder, "whimbrel_engine_behind_commits", help, &ConstGauge::new(behind.commits))?;
+    let help = "Bytes of these";
+    put(encoder, "whimbrel_engine_behind_bytes", help, &ConstGauge::new(behind.bytes))?;
     let help = "The epoch in which the broker owns its stream; each start takes the next one";
     put(encoder, "whimbrel_engine_epoch", help, &ConstGauge::new(*epoch))?;
     let help = "How often the engine took longer than its patience, and publishes that must be logged were refused";

@@ -7,6 +7,7 @@
 //! neither, and never wait for the machine's.
 
 pub mod check;
+mod import;
 mod null;
 mod open;
 mod read;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use whimbrel_journal::{Counters, Journal, MapInfo, Storage, StreamUse};
 
+pub use import::import;
 pub(crate) use open::open;
 pub use open::{JOURNAL, Lock, OpenError, Opened, Opening};
 pub use signal::Signal;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -10,6 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 use whimbrel_core::Profile;
 use whimbrel_core::store::{LogState, RestoreError, Restoring, StreamState};
+use whimbrel_engine::begin_without_engine;
 use whimbrel_event::{Tick, Time};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::{
@@ -24,7 +25,7 @@ use super::streams::{PUBENDS, Streams};
 use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
-use crate::engine::{self, EngineKeeper, EngineOptions, EngineStartError, Monitor};
+use crate::engine::{self, EngineKeeper, EngineOptions, EngineStartError, MarkFile, Monitor, StartPlace};
 
 /// Bytes of the largest batch, which is what one commit makes durable. Longer batches make room for
 /// longer events.
@@ -242,28 +243,39 @@ pub(crate) fn open(
 }
 
 /// The disk of a journal.
-struct JournalDisk {
+pub(super) struct JournalDisk {
     disk: Arc<dyn Storage + Send + Sync>,
     /// A random number.
     identity: u64,
-    keeper: Option<EngineKeeper>,
+    pub(super) keeper: Option<EngineKeeper>,
 }
 
 /// The journal's disk, and its engine if it has one.
 ///
 /// # Errors
 /// See [`OpenError`].
-fn disk(opening: &Opening, monitor: Option<Arc<Monitor>>) -> Result<JournalDisk, OpenError> {
+pub(super) fn disk(opening: &Opening, monitor: Option<Arc<Monitor>>) -> Result<JournalDisk, OpenError> {
     let path = opening.directory.display().to_string();
     let fault = |cause: Fault| OpenError::Journal { path: path.clone(), cause: cause.into() };
     let directory = Directory::open(&opening.directory.join(JOURNAL)).map_err(fault)?;
     let identity = directory.random().map_err(fault)?;
+    let mark = MarkFile::of(&opening.directory);
     let (Some(engine), Some(monitor)) = (&opening.engine, monitor) else {
+        begin_without_engine(&mark).map_err(fault)?;
         return Ok(JournalDisk { disk: Arc::new(directory), identity, keeper: None });
     };
+    check_owner(&opening.directory)?;
     let owner = directory.random().map_err(fault)?;
-    let (disk, keeper) = engine::start(engine, directory, owner, monitor)?;
+    let (disk, keeper) = engine::start(engine, StartPlace { directory, mark, owner }, monitor)?;
     Ok(JournalDisk { disk, identity, keeper: Some(keeper) })
+}
+
+/// Refuses the directory of another user: a broker that names none has one in a place where others
+/// may make directories.
+fn check_owner(directory: &Path) -> Result<(), OpenError> {
+    let at = |cause| OpenError::Directory { path: directory.display().to_string(), cause };
+    let owner = fs::metadata(directory).map_err(at)?.uid();
+    if owner == rustix::process::geteuid().as_raw() { Ok(()) } else { Err(at(ErrorKind::PermissionDenied.into())) }
 }
 
 /// A disk that keeps nothing, and the seed as random number.
@@ -348,7 +360,7 @@ fn take_notice(directory: &Path) -> Result<(), OpenError> {
 }
 
 /// Locks the directory; creates it if need be.
-fn lock(directory: &Path) -> Result<Lock, OpenError> {
+pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
     let at = |cause| OpenError::Directory { path: directory.display().to_string(), cause };
     // Messages are for the broker's user alone. An existing directory keeps its mode.
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
