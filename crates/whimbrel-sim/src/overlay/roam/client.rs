@@ -137,6 +137,14 @@ impl Client {
         }
     }
 
+    /// Its connections to a process stay when that moves from one node to another.
+    pub(super) fn stay_with(&mut self, (node, former): (usize, usize)) {
+        if self.conn.is_some() && self.node == node {
+            self.node = former;
+        }
+        self.ghost.iter_mut().filter(|(of, ..)| *of == node).for_each(|(of, ..)| *of = former);
+    }
+
     /// Whether its CONNECT was accepted.
     pub(super) fn is_welcome(&self) -> bool {
         self.conn.is_some() && self.is_welcome
@@ -185,9 +193,10 @@ impl Client {
     }
 
     fn connect(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
+        self.node = net.door(self.node, &mut self.random);
         if !net.is_up(self.node) {
             if !self.is_bound() {
-                self.node = self.random.below(net.nodes.len() as u64) as usize;
+                self.node = net.any_machine(&mut self.random);
             }
             self.wake = Some(net.now + Duration::from_millis(1 + self.random.below(300)));
             return;
@@ -239,7 +248,7 @@ impl Client {
                     self.leave(net, deeds);
                 }
                 if !habit.is_bound {
-                    self.node = self.random.below(net.nodes.len() as u64) as usize;
+                    self.node = net.any_machine(&mut self.random);
                 }
             }
             1 => self.leave(net, deeds),
@@ -409,7 +418,7 @@ impl Client {
             self.refusals += 1;
             self.leave(net, deeds);
             if !self.is_bound() && self.random.chance(500) {
-                self.node = self.random.below(net.nodes.len() as u64) as usize;
+                self.node = net.any_machine(&mut self.random);
             }
             self.wake = Some(net.now + Duration::from_millis(300 + self.random.below(400)));
             return;
