@@ -3,11 +3,14 @@
 //!
 //! A former process is a node behind those of the machines. It dials on, and clients may reach it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use whimbrel_event::Time;
+use whimbrel_mqtt::ConnId;
 
 use super::book::Process;
+use super::door::Told;
 use super::logs::Log;
 use super::net::{Fabric, Item, Node};
 use crate::random::Random;
@@ -16,13 +19,15 @@ use crate::random::Random;
 pub(super) const BEAT: Duration = Duration::from_secs(2);
 
 /// How soon it asks again after a question without an answer.
-const BEAT_AGAIN: Duration = Duration::from_millis(200);
+const BEAT_AGAIN: Duration = Duration::from_millis(100);
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     /// Processes that end, as their log does not belong to them any more, or has failed.
     pub(super) ended: Vec<usize>,
+    /// Former processes that clients do not reach.
+    pub(super) lonely: BTreeSet<usize>,
     /// Whether processes do not look at what they are told about the owner of their log.
     pub(super) are_blind: bool,
 }
@@ -56,7 +61,8 @@ impl Fabric {
     /// Which process a client reaches that looks for that of a machine: perhaps its former one.
     pub(super) fn door(&self, node: usize, random: &mut Random) -> usize {
         let machine = self.machine_of(node);
-        self.former(machine).filter(|_| random.chance(500)).unwrap_or(machine)
+        let former = self.former(machine).filter(|former| !self.owners.lonely.contains(former));
+        former.filter(|_| random.chance(500)).unwrap_or(machine)
     }
 
     /// From now on the process asks whether its log belongs to it, if that is on an engine.
@@ -123,6 +129,22 @@ impl Fabric {
             self.unplan(item);
         }
         former
+    }
+
+    /// The clients and links of a former process are cut off, and it is left with its engine.
+    pub(super) fn leave_alone(&mut self, former: usize) {
+        self.owners.lonely.insert(former);
+        for place in 0..self.nodes[former].conns.len() {
+            if let Some(client) = self.nodes[former].conns[place] {
+                self.close(former, ConnId(place as u32));
+                self.told.push_back((client, Told::Closed));
+            }
+        }
+        for number in 0..self.edges.len() {
+            if [self.edges[number].ends.0, self.edges[number].ends.1].contains(&former) {
+                self.cut(number, [true; 2]);
+            }
+        }
     }
 
     /// An edge of a machine belongs to its new process, and an equal one to the former.

@@ -10,18 +10,15 @@ use whimbrel_sim::overlay::roam::{Report, run_replicated, run_replicated_blind, 
 /// Worlds in which a mutant may show itself: those in which no promise is broken.
 const SEEDS: u64 = 500;
 
-/// Looks for the first world that shows the fault by one of these rules, and shows nothing without
-/// it. A log that cannot be opened shows a fault, too.
-fn caught(what: &str, rules: &[Rule], run: impl Fn(u64) -> Report) {
+/// What a world shows of a fault by one of these rules.
+fn shown(report: &Report, rules: &[Rule]) -> Option<String> {
+    report.violations.iter().find(|violation| rules.contains(&violation.rule)).map(ToString::to_string)
+}
+
+/// Looks for the first world that shows the fault, and shows nothing without it.
+fn caught(what: &str, run: impl Fn(u64) -> Option<String>) {
     for seed in 0..SEEDS {
-        let shown = match catch_unwind(AssertUnwindSafe(|| run(seed))) {
-            Ok(report) => {
-                let shown = report.violations.iter().find(|violation| rules.contains(&violation.rule));
-                shown.map(ToString::to_string)
-            }
-            Err(text) => Some(text.downcast_ref::<String>().cloned().unwrap_or_default()),
-        };
-        if let Some(shown) = shown {
+        if let Some(shown) = run(seed) {
             println!("{what}: seed {seed}, {shown}");
             assert!(run_replicated(seed).violations.is_empty(), "the world of seed {seed} breaks rules by itself");
             return;
@@ -31,7 +28,13 @@ fn caught(what: &str, rules: &[Rule], run: impl Fn(u64) -> Report) {
 }
 
 fn mutant_is_caught(mutant: EngineMutant, rules: &[Rule]) {
-    caught(&format!("{mutant:?}"), rules, |seed| run_replicated_mutant(seed, mutant));
+    // A log that cannot be opened shows a fault, too.
+    caught(&format!("{mutant:?}"), |seed| {
+        match catch_unwind(AssertUnwindSafe(|| run_replicated_mutant(seed, mutant))) {
+            Ok(report) => shown(&report, rules),
+            Err(text) => Some(text.downcast_ref::<String>().cloned().unwrap_or_default()),
+        }
+    });
 }
 
 #[test]
@@ -66,5 +69,5 @@ fn what_is_read_last_is_not_the_end() {
 
 #[test]
 fn a_former_owner_that_has_nothing_to_write_stops() {
-    caught("no beat", &[Rule::Takeover], run_replicated_blind);
+    caught("no beat", |seed| shown(&run_replicated_blind(seed), &[Rule::Takeover]));
 }

@@ -10,6 +10,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
 use super::deed::Deed;
+use super::habit::Habit;
 use super::publisher::Trade;
 use crate::check::notice::{self, Notice};
 use crate::overlay::client::{ORIGIN, VALID, Wish};
@@ -46,21 +47,6 @@ pub enum Keeper {
     Exactly,
     /// The broker, at QoS 1: what was not durably acknowledged is delivered again.
     AtLeast,
-}
-
-/// How a subscriber behaves.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Habit {
-    /// The mean time between two moves; `None`: it stays where it is.
-    pub(super) pause: Option<Duration>,
-    /// Whether it returns to its own broker only.
-    pub(super) is_bound: bool,
-    /// The mean time that it is away.
-    pub(super) away: Duration,
-    /// How many of 1,000 deliveries it acknowledges only later.
-    pub(super) withholds: u64,
-    /// How many of 1,000 moves leave the older connection open.
-    pub(super) haunts: u64,
 }
 
 /// The state of a subscriber.
@@ -103,9 +89,9 @@ pub(super) struct Client {
     pub(super) node: usize,
     pub(super) role: Role,
     number: usize,
-    conn: Option<ConnId>,
+    pub(super) conn: Option<ConnId>,
     /// Its older connection, to which it no longer listens, and since when.
-    ghost: Option<(usize, ConnId, Time)>,
+    pub(super) ghost: Option<(usize, ConnId, Time)>,
     /// The connection slot that it uses, 0 or 1.
     slot: usize,
     is_welcome: bool,
@@ -135,14 +121,6 @@ impl Client {
             random,
             wake: Some(wake),
         }
-    }
-
-    /// Its connections to a process stay when that moves from one node to another.
-    pub(super) fn stay_with(&mut self, (node, former): (usize, usize)) {
-        if self.conn.is_some() && self.node == node {
-            self.node = former;
-        }
-        self.ghost.iter_mut().filter(|(of, ..)| *of == node).for_each(|(of, ..)| *of = former);
     }
 
     /// Whether its CONNECT was accepted.

@@ -7,7 +7,8 @@ use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
-use super::client::{Habit, Keeper, Life, Role};
+use super::client::{Keeper, Life, Role};
+use super::habit::Habit;
 use super::publisher::{Trade, VOLATILE};
 use super::world::{Fault, World};
 use crate::overlay::client::Wish;

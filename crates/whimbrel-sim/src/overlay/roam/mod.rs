@@ -8,6 +8,7 @@ mod counts;
 mod deed;
 mod draw;
 mod fact;
+mod habit;
 mod judge;
 mod owners;
 mod publisher;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use whimbrel_event::Time;
 
+use super::client::Client;
 use super::draw::BEGIN;
 use super::world::{Fault, World};
 use crate::engine::{BrokerStream, BuiltIn};
@@ -18,7 +19,7 @@ use crate::rig::START;
 
 /// By when a former process has stopped after its successor has begun, or the engine answers it
 /// again: it asks every [`BEAT`], and again if there is no answer.
-const STOPPED_MAX: Duration = BEAT.saturating_add(Duration::from_secs(3));
+const STOPPED_MAX: Duration = BEAT.saturating_add(Duration::from_millis(1_200));
 
 /// How long an engine does not answer a process, at most.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -28,6 +29,9 @@ const APART_MAX: u64 = 300_000_000;
 
 /// How many of 1,000 former processes leave a record behind those of their successor.
 const STRAYS_PERMILLE: u64 = 150;
+
+/// How many of 1,000 former processes are cut off from their clients and from other brokers.
+const LONELY_PERMILLE: u64 = 250;
 
 /// How many of 1,000 former processes are not answered by the engine for a while.
 const UNANSWERED_PERMILLE: u64 = 300;
@@ -59,6 +63,16 @@ pub(super) struct Ownership {
     pub(super) strayed: u64,
 }
 
+impl Client {
+    /// Its connections to a process stay when that moves from one node to another.
+    pub(super) fn stay_with(&mut self, (node, former): (usize, usize)) {
+        if self.conn.is_some() && self.node == node {
+            self.node = former;
+        }
+        self.ghost.iter_mut().filter(|(of, ..)| *of == node).for_each(|(of, ..)| *of = former);
+    }
+}
+
 impl World<'_> {
     /// A log for a new machine.
     pub(super) fn new_log(&mut self) -> Log {
@@ -78,8 +92,10 @@ impl World<'_> {
         }
         let process = self.net.process(node);
         let former = self.net.succeed(node);
-        for client in &mut self.clients {
-            client.stay_with((node, former));
+        if self.random.chance(LONELY_PERMILLE) {
+            self.net.leave_alone(former);
+        } else {
+            self.clients.iter_mut().for_each(|client| client.stay_with((node, former)));
         }
         self.book.troubles.taken.insert(process, now);
         self.ownership.successions += 1;
