@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
-use whimbrel_engine::{Acknowledgement, Commit, CommitId, Engine, EngineRecord, Replicated, Subject};
+use whimbrel_engine::{Acknowledgement, Commit, CommitId, Engine, EngineRecord, Replicated, StartError, Subject};
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Fault, Slot, Storage};
 
@@ -31,12 +31,13 @@ const HIDDEN_PERMILLE: [u64; 3] = [0, 50, 400];
 /// Bytes that a former owner leaves behind its successor's, and where.
 const STRAY: [u8; 8 << 10] = [0xff; 8 << 10];
 
-/// A fault that is built into the engines of a world.
-#[cfg(feature = "mutants")]
-pub(crate) type BuiltIn = Option<whimbrel_engine::EngineMutant>;
-/// No fault.
-#[cfg(not(feature = "mutants"))]
-pub(crate) type BuiltIn = ();
+/// A fault that is built into the engines of a world, or none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BuiltIn {
+    /// The fault.
+    #[cfg(feature = "mutants")]
+    pub(crate) mutant: Option<whimbrel_engine::EngineMutant>,
+}
 
 /// A disk whose commits are records of a stream, too.
 type OnEngine = Replicated<Arc<Twin>, Arc<TwinEngine>>;
@@ -48,6 +49,10 @@ pub(crate) struct BrokerStream {
     acknowledgement: Acknowledgement,
     one_of: u64,
     hidden: u64,
+    /// Whether former owners leave records behind their successors'. Then a start finds all epochs:
+    /// it does not look for one that the replica lacks in front of such a record.
+    may_stray: bool,
+    #[cfg_attr(not(feature = "mutants"), expect(dead_code, reason = "there are faults only in mutants"))]
     built_in: BuiltIn,
 }
 
@@ -56,7 +61,8 @@ impl BrokerStream {
     pub(crate) fn draw(random: &mut Random, built_in: BuiltIn) -> BrokerStream {
         let acknowledgement = *random.pick(&[Acknowledgement::Both, Acknowledgement::Engine]);
         let (one_of, hidden) = (*random.pick(&ONE_OF), *random.pick(&HIDDEN_PERMILLE));
-        BrokerStream { engine: Arc::new(TwinEngine::new()), acknowledgement, one_of, hidden, built_in }
+        let (engine, may_stray) = (Arc::new(TwinEngine::new()), random.chance(500));
+        BrokerStream { engine, acknowledgement, one_of, hidden, may_stray, built_in }
     }
 
     /// A process takes the stream, and has a disk that is equal to it.
@@ -65,8 +71,9 @@ impl BrokerStream {
     /// When the stream cannot be taken: nothing that happens to it prevents that.
     pub(crate) fn take(&self, twin: Twin, random: &mut Random) -> LogDisk {
         let known = self.engine.records();
-        let hidden = known.iter().map(|(number, _)| *number).filter(|_| random.chance(self.hidden));
-        self.engine.hide(hidden.collect::<Vec<_>>());
+        let may_lack = |subject: Subject| subject != Subject::Epoch || !self.may_stray;
+        let hidden = known.iter().filter(|(_, subject)| may_lack(*subject) && random.chance(self.hidden));
+        self.engine.hide(hidden.map(|(number, _)| *number).collect::<Vec<_>>());
         let (mut fates, mut left) = (random.fork(), random.below(LOST_AT_START + 1));
         self.engine.set_fates(move || {
             if left == 0 || !fates.chance(LOST_PERMILLE) {
@@ -89,21 +96,15 @@ impl BrokerStream {
         panic!("the stream cannot be taken: {error:?}, {:?}", self.engine);
     }
 
-    /// One try of a start.
-    #[cfg(feature = "mutants")]
-    fn start(&self, twin: Arc<Twin>, owner: u64) -> Result<(u64, OnEngine), whimbrel_engine::StartError> {
+    /// One try of a start; the epoch that was taken, and the disk.
+    fn start(&self, twin: Arc<Twin>, owner: u64) -> Result<(u64, OnEngine), StartError> {
         let engine = Arc::clone(&self.engine);
-        let started = match self.built_in {
-            Some(mutant) => Replicated::start_mutant(twin, engine, owner, self.acknowledgement, mutant),
-            None => Replicated::start(twin, engine, owner, self.acknowledgement),
-        };
-        started.map(|(disk, report)| (report.epoch, disk))
-    }
-
-    /// One try of a start.
-    #[cfg(not(feature = "mutants"))]
-    fn start(&self, twin: Arc<Twin>, owner: u64) -> Result<(u64, OnEngine), whimbrel_engine::StartError> {
-        let started = Replicated::start(twin, Arc::clone(&self.engine), owner, self.acknowledgement);
+        #[cfg(feature = "mutants")]
+        if let Some(mutant) = self.built_in.mutant {
+            let started = Replicated::start_mutant(twin, engine, owner, self.acknowledgement, mutant);
+            return started.map(|(disk, report)| (report.epoch, disk));
+        }
+        let started = Replicated::start(twin, engine, owner, self.acknowledgement);
         started.map(|(disk, report)| (report.epoch, disk))
     }
 
@@ -183,12 +184,15 @@ impl LogDisk {
         }
     }
 
-    /// A record of this process appears in the stream, behind those of its successor.
-    pub(crate) fn stray(&self, fates: Random) {
-        if let Some(Owned { epoch, stream, .. }) = &self.owned {
+    /// A record of this process appears in the stream, behind those of its successor, if the stream
+    /// may have such a one; whether it may.
+    pub(crate) fn stray(&self, fates: Random) -> bool {
+        let Some(Owned { epoch, stream, .. }) = &self.owned else { return false };
+        if stream.may_stray {
             stream.stray(*epoch);
             stream.weather(fates);
         }
+        stream.may_stray
     }
 
     fn disk(&self) -> &dyn Storage {

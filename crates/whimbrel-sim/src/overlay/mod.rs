@@ -143,7 +143,7 @@ pub fn run_replicated(seed: u64, kept: Option<usize>) -> Report {
 pub fn run_replicated_mutant(seed: u64, mutant: whimbrel_engine::EngineMutant) -> Report {
     let _told = Told(seed);
     let mut world = World::new(seed, draw::config(seed), None, Box::new(|_| {}));
-    world.engines = Some(Some(mutant));
+    world.engines = Some(BuiltIn { mutant: Some(mutant) });
     play_world(seed, Size::Drawn, world)
 }
 

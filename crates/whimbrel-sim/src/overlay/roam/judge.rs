@@ -264,8 +264,9 @@ impl Book {
         era.gaps.iter().filter(is_one).map(|(_, _, reason, at)| (&**reason, *at)).collect()
     }
 
-    /// The names that an unseen event may have: in a stream of [`Self::streams_to`], at a tick between the broker's clock when the event was sent and its clock when the
-    /// event was answered or the broker ended, and before the publisher's later events there.
+    /// The names that an unseen event may have: in a stream of [`Self::streams_to`], at a tick
+    /// between the broker's clock when the event was sent and its clock when the event was answered
+    /// or the broker ended, and before the publisher's later events there.
     fn unseen_names(&self, fact: &Fact) -> Vec<(Name, u64)> {
         if !fact.names.is_empty() || !fact.written.is_empty() {
             return Vec::new();

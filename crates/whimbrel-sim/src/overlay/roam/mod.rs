@@ -27,6 +27,8 @@ pub use draw::Wander;
 use whimbrel_core::TopicPaths;
 
 use crate::digests::Digests;
+#[cfg(feature = "mutants")]
+use crate::engine::BuiltIn;
 use crate::overlay::book::{ARRIVE_MAX, Rule, Violation};
 use crate::rig::START;
 use owners::Engines;
@@ -155,7 +157,7 @@ pub fn replay_replicated(seed: u64, kept: usize) -> Report {
 #[cfg(feature = "mutants")]
 pub fn run_replicated_mutant(seed: u64, mutant: whimbrel_engine::EngineMutant) -> Report {
     let _told = super::Told(seed);
-    play_replicated(seed, Engines { built_in: Some(mutant), are_blind: false }, fresh(seed, None))
+    play_replicated(seed, Engines { built_in: BuiltIn { mutant: Some(mutant) }, are_blind: false }, fresh(seed, None))
 }
 
 /// As [`run_replicated`], with processes that do not look whether they own their logs.

@@ -27,8 +27,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// By how much the clocks of a former process and its successor differ, at most.
 const APART_MAX: u64 = 300_000_000;
 
-/// How many of 1,000 former processes leave a record behind those of their successor.
-const STRAYS_PERMILLE: u64 = 150;
+/// How many of 1,000 former processes leave a record, where they may, behind those of their successor.
+const STRAYS_PERMILLE: u64 = 300;
 
 /// How many of 1,000 former processes are cut off from their clients and from other brokers.
 const LONELY_PERMILLE: u64 = 250;
@@ -149,8 +149,9 @@ impl World<'_> {
     fn stray(&mut self, former: usize, machine: usize) {
         let fates = self.random.fork();
         if let Some(driver) = self.net.nodes[former].log.as_mut().and_then(Log::driver) {
-            driver.storage().stray(fates);
-            self.ownership.strays.insert(machine);
+            if driver.storage().stray(fates) {
+                self.ownership.strays.insert(machine);
+            }
         }
     }
 }
