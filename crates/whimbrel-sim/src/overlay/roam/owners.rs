@@ -27,7 +27,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// By how much the clocks of a former process and its successor differ, at most.
 const APART_MAX: u64 = 300_000_000;
 
-/// How many of 1,000 former processes leave a record, where they may, behind those of their successor.
+/// How many of 1,000 former processes leave a record, where they may, behind their successor's.
 const STRAYS_PERMILLE: u64 = 300;
 
 /// How many of 1,000 former processes are cut off from their clients and from other brokers.
@@ -148,10 +148,9 @@ impl World<'_> {
 
     fn stray(&mut self, former: usize, machine: usize) {
         let fates = self.random.fork();
-        if let Some(driver) = self.net.nodes[former].log.as_mut().and_then(Log::driver) {
-            if driver.storage().stray(fates) {
-                self.ownership.strays.insert(machine);
-            }
+        let driver = self.net.nodes[former].log.as_mut().and_then(Log::driver);
+        if driver.is_some_and(|driver| driver.storage().stray(fates)) {
+            self.ownership.strays.insert(machine);
         }
     }
 }

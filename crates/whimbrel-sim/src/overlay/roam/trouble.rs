@@ -117,7 +117,7 @@ impl Troubles {
         self.web.were_apart(one, other, (before, to)) || self.stalled(before, to) || self.lost_disk(before, to)
     }
 
-    /// Whether a process ended within `most` after a moment, or as long as an engine did not answer.
+    /// Whether a process ended within `most` after a moment, or while an engine did not answer.
     /// If it has a successor, what happened since that began was never durable.
     pub(super) fn ended_within(&self, process: Process, after: Time, most: Duration) -> bool {
         let is_silent = |end: Time| self.silences.iter().any(|(since, until)| *since <= end && *until + most >= after);
