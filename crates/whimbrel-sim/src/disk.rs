@@ -3,7 +3,9 @@
 //! As any driver of [`whimbrel_core::store`] it takes the broker's batches in order at the end of
 //! each turn, puts each as a whole into a batch of the journal, and tells the broker how far they
 //! are durable. The disk is a [`Twin`]: sectors that were not synced are lost, or torn, when the
-//! world crashes.
+//! world crashes. With a replicated engine a commit is a record of a stream, too, see
+//! [`crate::engine`]; then half of them are made when they begin and told of when they end, so that
+//! a process may end before it learns of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use whimbrel_journal::{
 };
 use whimbrel_mqtt::MqttBroker;
 
+use crate::engine::LogDisk;
 use crate::random::Random;
 
 /// The largest event that is logged, bytes. With a retained copy it fits into a batch.
@@ -36,6 +39,9 @@ const READ_BYTES: usize = 2 << 10;
 
 /// Characters of the text about a write that is refused, at most.
 const WORDS_MAX: usize = 300;
+
+/// After how many of 1,000 commits records are removed that are of no use, if there are some.
+const CUTS_PERMILLE: u64 = 300;
 
 /// How long until a full log is inspected again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -100,12 +106,14 @@ struct Flight {
     done_at: Time,
     step: WriteStep,
     outcome: Result<(), Fault>,
+    /// Whether `outcome` is that of the sync, too.
+    is_synced: bool,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    twin: Twin,
+    storage: LogDisk,
     log: Log,
     map: Map,
     streams: BTreeMap<StreamName, Stream>,
@@ -119,6 +127,8 @@ pub(crate) struct Driver {
     random: Random,
     /// Whether the next sync fails.
     fails: bool,
+    /// Until when the engine does not answer.
+    silent_until: Time,
     look_at: Time,
     /// The last tick of each stream of events that [`Driver::logged`] returned.
     shown: [u64; HOST_RELIABLE_MAX as usize],
@@ -131,8 +141,8 @@ impl Driver {
     ///
     /// # Panics
     /// When that is not possible: nothing that a crash does to a disk prevents it.
-    pub(crate) fn open(twin: Twin, pace: Pace, mut random: Random) -> (Driver, Found) {
-        let (mut log, report) = Log::open(&twin, OPTIONS, random.next()).expect("a log survives crashes");
+    pub(crate) fn open(storage: LogDisk, pace: Pace, mut random: Random) -> (Driver, Found) {
+        let (mut log, report) = Log::open(&storage, OPTIONS, random.next()).expect("a log survives crashes");
         assert!(report.damages.is_empty(), "a crash damages nothing that was durable: {:?}", report.damages);
         let events = (0..HOST_RELIABLE_MAX).map(StreamName::Events);
         let names: Vec<StreamName> = events.chain([StreamName::Ticks]).collect();
@@ -149,7 +159,7 @@ impl Driver {
         let mut reading = ReadBuffer::default();
         let mut entries = Vec::new();
         let options = MapOptions { seed: random.next().into(), clean_min: 32 << 10 };
-        let map = Map::restore(&(&log, &twin), stream, options, &mut reading, &mut |key, value| {
+        let map = Map::restore(&(&log, &storage), stream, options, &mut reading, &mut |key, value| {
             entries.push((key.to_vec(), value.to_vec()));
         });
         let map = map.expect("a map survives crashes");
@@ -163,7 +173,7 @@ impl Driver {
         let (disk, flight, fails, look_at) = (Disk::Open, None, false, Time::ZERO);
         let shown = [0; HOST_RELIABLE_MAX as usize];
         let driver = Driver {
-            twin,
+            storage,
             log,
             map,
             streams,
@@ -174,6 +184,7 @@ impl Driver {
             pace,
             random,
             fails,
+            silent_until: Time::ZERO,
             look_at,
             shown,
             buffer,
@@ -188,7 +199,7 @@ impl Driver {
         let weights = *self.random.pick(&[[1, 0, 0], [0, 1, 0], [1, 1, 1], [4, 4, 1]]);
         let mut fates = self.random.fork();
         let fates = || [Fate::Old, Fate::New, Fate::Garbage][fates.weighted(&weights)];
-        let twin = self.twin.crashed(fates);
+        let twin = self.storage.twin().crashed(fates);
         twin.set_room(None);
         twin
     }
@@ -198,6 +209,27 @@ impl Driver {
         self.disk
     }
 
+    /// What the log is kept on.
+    pub(crate) fn storage(&self) -> &LogDisk {
+        &self.storage
+    }
+
+    /// Whether another process has taken the log, as far as the engine answers.
+    pub(crate) fn is_taken(&self, now: Time) -> Option<bool> {
+        if now < self.silent_until { None } else { self.storage.is_taken() }
+    }
+
+    /// The engine does not answer until a moment: commits wait, and nothing else.
+    /// Returns until when it does not, after all.
+    pub(crate) fn silence(&mut self, until: Time) -> Time {
+        self.silent_until = self.silent_until.max(until);
+        let takes = self.takes();
+        if let Some(flight) = &mut self.flight {
+            flight.done_at = flight.done_at.max(until + takes);
+        }
+        self.silent_until
+    }
+
     /// Sets whether the next sync fails.
     pub(crate) fn fail(&mut self, fails: bool) {
         self.fails = fails;
@@ -205,9 +237,9 @@ impl Driver {
 
     /// Sets whether the disk lacks room for another file.
     pub(crate) fn fill(&mut self, full: bool) {
-        let slots = self.twin.slots().expect("the twin lists its files");
+        let slots = self.storage.slots().expect("the twin lists its files");
         let used = slots.iter().map(|(_, bytes)| bytes).sum();
-        self.twin.set_room(full.then_some(used));
+        self.storage.twin().set_room(full.then_some(used));
     }
 
     /// Takes the broker's batches, as far as the log has room for them, and lets the disk begin.
@@ -277,7 +309,7 @@ impl Driver {
     /// Starts the disk's next step, unless the disk is busy.
     fn begin(&mut self, now: Time) {
         while let Some(chore) = self.log.next_chore() {
-            self.log.chore_done(perform_chore(&self.twin, chore));
+            self.log.chore_done(perform_chore(&self.storage, chore));
         }
         if self.flight.is_none()
             && let Some(step) = self.log.next_write()
@@ -285,9 +317,11 @@ impl Driver {
             // Bytes written now are torn if the world crashes before the sync.
             let mut parts = step.encode(&mut self.buffer).into_iter().filter(|(_, range)| !range.is_empty());
             let outcome =
-                parts.try_for_each(|(offset, range)| self.twin.write(step.slot(), offset, &self.buffer[range]));
-            let done_at = now + self.takes();
-            self.flight = Some(Flight { done_at, step, outcome });
+                parts.try_for_each(|(offset, range)| self.storage.write(step.slot(), offset, &self.buffer[range]));
+            let is_synced = self.storage.is_on_engine() && self.random.chance(500);
+            let outcome = if is_synced { outcome.and_then(|()| self.storage.sync(step.slot())) } else { outcome };
+            let done_at = now.max(self.silent_until) + self.takes();
+            self.flight = Some(Flight { done_at, step, outcome, is_synced });
         }
     }
 
@@ -303,7 +337,7 @@ impl Driver {
         let mut slice = Slice { number, records: Vec::new(), upto };
         let Some(stream) = self.streams.get(&stream) else { return slice };
         let wanted = Wanted { from: after.0 + 1, to: upto.0, budget: bytes.min(READ_BYTES) };
-        let read = (&self.log, &self.twin).read(*stream, wanted, &mut self.reading, &mut |tick, record| {
+        let read = (&self.log, &self.storage).read(*stream, wanted, &mut self.reading, &mut |tick, record| {
             slice.records.push((Tick(tick), record.to_vec()));
         });
         let next = read.expect("the twin gives what it holds");
@@ -349,10 +383,14 @@ impl Driver {
     /// A write is synced, or has failed.
     fn finish(&mut self, flight: Flight) -> Option<News> {
         if std::mem::take(&mut self.fails) {
-            self.twin.fail_sync(self.twin.operations());
+            let twin = self.storage.twin();
+            twin.fail_sync(twin.operations());
         }
-        let Flight { step, outcome, .. } = flight;
-        let outcome = outcome.and_then(|()| self.twin.sync(step.slot()));
+        let Flight { step, outcome, is_synced, .. } = flight;
+        let outcome = if is_synced { outcome } else { outcome.and_then(|()| self.storage.sync(step.slot())) };
+        if self.storage.is_on_engine() && self.random.chance(CUTS_PERMILLE) {
+            self.storage.cut();
+        }
         let failed = outcome.is_err();
         let committed = self.log.written(step, outcome);
         if failed {
@@ -360,7 +398,7 @@ impl Driver {
             return Some(News::Disk(self.disk));
         }
         if let Some(wanted) = self.map.wanted() {
-            let piece = Piece::read(&(&self.log, &self.twin), self.map.stream(), wanted, &mut self.reading);
+            let piece = Piece::read(&(&self.log, &self.storage), self.map.stream(), wanted, &mut self.reading);
             self.map.take(piece);
         }
         let done = self.tickets.partition_point(|(ticket, _)| *ticket <= committed);
@@ -374,7 +412,7 @@ impl Driver {
             let shown = &mut self.shown[usize::from(pubend)];
             let wanted = Wanted { from: *shown + 1, to: u64::MAX, budget: usize::MAX };
             let stream = self.streams[&StreamName::Events(pubend)];
-            let read = (&self.log, &self.twin).read(stream, wanted, &mut self.reading, &mut |tick, record| {
+            let read = (&self.log, &self.storage).read(stream, wanted, &mut self.reading, &mut |tick, record| {
                 *shown = tick;
                 logged.push((pubend, tick, record.to_vec()));
             });

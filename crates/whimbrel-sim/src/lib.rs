@@ -22,6 +22,7 @@ pub mod client;
 pub mod digests;
 pub mod disk;
 pub mod durable;
+mod engine;
 pub mod ledger;
 pub mod link;
 pub mod mobility;

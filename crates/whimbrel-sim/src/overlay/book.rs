@@ -117,6 +117,8 @@ pub(super) struct Fact {
     pub(super) message: Message,
     pub(super) at: Process,
     pub(super) sent: Time,
+    /// What the clock of the broker showed then.
+    pub(super) shown: Time,
     pub(super) is_answered: bool,
     pub(super) name: Option<Name>,
 }
@@ -157,6 +159,8 @@ impl Following {
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Book {
+    /// What the clock of the broker shows at which something happens.
+    pub(super) shown: Time,
     pub(super) facts: Vec<Fact>,
     pub(super) by_key: BTreeMap<String, usize>,
     pub(super) followings: Vec<Following>,
@@ -266,7 +270,8 @@ impl Book {
         }
         let key = key_of(&message);
         self.by_key.insert(key.clone(), number);
-        self.facts.push(Fact { key, message, at, sent: now, is_answered: false, name: None });
+        let shown = self.shown;
+        self.facts.push(Fact { key, message, at, sent: now, shown, is_answered: false, name: None });
     }
 
     fn heard(&mut self, now: Time, client: usize, at: Process, heard: Heard) {

@@ -17,6 +17,10 @@ impl Fabric {
             let lines = net.nodes[from].peers.iter().flatten().map(|(line, _)| &net.lines[line]);
             lines.into_iter().any(|line| ends(line) == [from, to] || ends(line) == [to, from])
         };
+        let has_gone = |node: usize| self.nodes[node].former_of.is_some() && !self.is_up(node);
+        if has_gone(from) || has_gone(to) {
+            return;
+        }
         let is_possible = self.is_up(from) && self.is_up(to) && !edge.is_cut.contains(&true);
         if !is_possible || (!edge.is_stubborn && is_linked(self)) {
             let edge = &mut self.edges[number];
@@ -30,7 +34,7 @@ impl Fabric {
         let name = self.next_line;
         self.next_line += 1;
         self.traffic.dialed += 1;
-        self.met.push([from, to].map(|node| (node, self.nodes[node].life)));
+        self.met.push([from, to].map(|node| self.process(node)));
         let ends = [(from, Side::Near), (to, Side::Far)].map(|(node, side)| {
             let Node { peers, still, .. } = &mut self.nodes[node];
             let is_free = |peer: &Option<(usize, Side)>| peer.is_none() && still.is_none();

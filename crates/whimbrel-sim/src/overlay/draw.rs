@@ -13,6 +13,7 @@ use super::line::Edge;
 use super::logs::Log;
 use super::net::Fabric;
 use super::world::{Fault, World};
+use crate::engine::{BrokerStream, BuiltIn};
 use crate::random::Random;
 use crate::rig::START;
 use crate::trunk::Shape;
@@ -73,10 +74,11 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     let mut timed = random.clone().fork().fork();
     world.net.terms.deadline = deadline(&mut timed);
     let drifts = timed.chance(500);
-    let has_disks = drawn.chance(600);
+    let engines = world.engines;
+    let has_disks = drawn.chance(600) || engines.is_some();
     for _ in 0..count {
         let ahead = if is_apart { ahead(&mut random) } else { 0 };
-        let log = (has_disks && drawn.chance(550)).then(|| log(&mut drawn));
+        let log = (has_disks && drawn.chance(550)).then(|| log(&mut drawn, engines));
         let node = world.add_machine(ahead, log);
         world.net.nodes[node].clock.ppm = if drifts { drift(&mut timed) } else { 0 };
     }
@@ -85,7 +87,10 @@ pub(super) fn world(world: &mut World<'_>, size: Size) -> Plan {
     clients(world, &mut random, (count, changes));
     durable(world, &mut drawn, changes);
     let mut plan = Plan { storm, crashes: 0, is_steady: !changes };
-    let faults = faults(world, &mut random, &mut plan, is_apart);
+    let mut faults = faults(world, &mut random, &mut plan, is_apart);
+    if engines.is_some() {
+        faults.extend(ends(world, &mut drawn, &mut plan));
+    }
     world.plan(faults);
     plan
 }
@@ -116,10 +121,30 @@ pub(super) fn drift(random: &mut Random) -> i64 {
 
 /// A disk. In most worlds everything that is published there is logged, otherwise what is in a
 /// durable interest.
-fn log(random: &mut Random) -> Log {
+fn log(random: &mut Random, engines: Option<BuiltIn>) -> Log {
     let persistent = Profile { filter: "#".into(), persistence: Persistence::Persistent, ..Profile::default() };
     let profiles = if random.chance(600) { vec![persistent] } else { Vec::new() };
-    Log::new(profiles, random.fork())
+    match engines {
+        Some(built_in) => Log::on(BrokerStream::draw(random, built_in), profiles, random.fork()),
+        None => Log::new(profiles, random.fork()),
+    }
+}
+
+/// Ends of processes whose logs are on engines, with their disks or without.
+fn ends(world: &World<'_>, random: &mut Random, plan: &mut Plan) -> Vec<(Time, Fault)> {
+    let (mut at, mut faults) = (START + random.span(Duration::from_secs(2)), Vec::new());
+    let every = *random.pick(&[Duration::from_secs(1), Duration::from_secs(4)]);
+    let machines: Vec<usize> = world.book.disks.iter().copied().collect();
+    while at < START + plan.storm && !machines.is_empty() {
+        let node = *random.pick(&machines);
+        let lasts = if random.chance(300) { Duration::ZERO } else { random.span(Duration::from_secs(3)) };
+        faults.push((at, Fault::Crash(node, random.chance(500))));
+        faults.push((at + lasts, Fault::Start(node, 0)));
+        plan.crashes += 1;
+        at = at + random.span(every) + Duration::from_millis(1);
+    }
+    plan.is_steady &= plan.crashes == 0;
+    faults
 }
 
 /// Adds clients whose session is kept by a broker with a disk.

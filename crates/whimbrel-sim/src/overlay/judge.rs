@@ -107,7 +107,7 @@ impl Book {
             None => {
                 // An event that no client received has no name here; its tick is about the time of
                 // its acceptance.
-                let (stream, tick) = of.name.map_or((None, of.sent.as_nanos()), |(stream, tick)| (Some(stream), tick));
+                let (stream, tick) = of.name.map_or((None, of.shown.as_nanos()), |(stream, tick)| (Some(stream), tick));
                 let hides = |(pubend, from, to): &(u64, u64, u64)| {
                     stream.is_none_or(|stream| *pubend == stream) && (*from + 1..=*to).contains(&tick)
                 };

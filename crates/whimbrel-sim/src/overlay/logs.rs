@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use whimbrel_core::store::{Fetched, Restoring};
+use whimbrel_core::store::{Disk, Fetched, Restoring};
 use whimbrel_core::{Profile, TopicPaths};
 use whimbrel_event::Time;
 use whimbrel_journal::twin::Twin;
@@ -11,6 +11,7 @@ use whimbrel_mqtt::{Config, Input, MqttBroker};
 
 use super::net::{Fabric, Item};
 use crate::disk::{Driver, EVENT_BYTES_MAX, News, Pace};
+use crate::engine::{BrokerStream, LogDisk};
 use crate::random::Random;
 
 /// How long commits take.
@@ -20,12 +21,17 @@ const PACES: [Pace; 3] = [
     Pace { least: Duration::from_millis(1), most: Duration::from_millis(100) },
 ];
 
+/// How many of 1,000 processes with a stream end with their disk.
+const WITH_DISK_PERMILLE: u64 = 600;
+
 /// Called before a broker reads what was written.
 pub(super) type Prepare = dyn Fn(&mut Restoring);
 
 /// The disk of a machine, and the driver that writes to it.
 pub(super) struct Log {
     disk: State,
+    /// The stream that has all that is written, if there is an engine.
+    stream: Option<BrokerStream>,
     profiles: Vec<Profile>,
     pace: Pace,
     random: Random,
@@ -73,7 +79,23 @@ impl Log {
     /// An empty disk. `profiles`: the topics whose events are logged in any case.
     pub(super) fn new(profiles: Vec<Profile>, mut random: Random) -> Log {
         let pace = *random.pick(&PACES);
-        Log { disk: State::Off(Twin::new()), profiles, pace, random }
+        Log { disk: State::Off(Twin::new()), stream: None, profiles, pace, random }
+    }
+
+    /// An empty disk for a log that has that stream, too.
+    pub(super) fn on(stream: BrokerStream, profiles: Vec<Profile>, random: Random) -> Log {
+        Log { stream: Some(stream), ..Log::new(profiles, random) }
+    }
+
+    /// Another disk for the log of this one's stream.
+    pub(super) fn successor(&mut self) -> Log {
+        let stream = self.stream.clone().expect("only a log on an engine has a successor");
+        Log::on(stream, self.profiles.clone(), self.random.fork())
+    }
+
+    /// Whether an engine has it, too.
+    pub(super) fn is_on_engine(&self) -> bool {
+        self.stream.is_some()
     }
 
     /// The disk of a broker for all of whose topics these terms hold.
@@ -88,7 +110,11 @@ impl Log {
             panic!("one process at a time has the disk");
         };
         config.core.logged_event_bytes = EVENT_BYTES_MAX;
-        let (driver, found) = Driver::open(twin, self.pace, self.random.fork());
+        let disk = match &self.stream {
+            Some(stream) => stream.take(twin, &mut self.random),
+            None => LogDisk::plain(twin),
+        };
+        let (driver, found) = Driver::open(disk, self.pace, self.random.fork());
         self.disk = State::On(Box::new(driver));
         let mut restoring = Restoring::default();
         restoring.set_profiles(self.profiles.clone());
@@ -102,14 +128,16 @@ impl Log {
         broker
     }
 
-    /// The process ends, and what was not synced may be lost.
+    /// The process ends, and what was not synced may be lost. With a stream the disk may be.
     pub(super) fn crash(&mut self) {
         if let State::On(driver) = core::mem::replace(&mut self.disk, State::Between) {
-            self.disk = State::Off(driver.crash());
+            let is_lost = self.stream.is_some() && self.random.chance(WITH_DISK_PERMILLE);
+            let twin = driver.crash();
+            self.disk = State::Off(if is_lost { Twin::new() } else { twin });
         }
     }
 
-    fn driver(&mut self) -> Option<&mut Driver> {
+    pub(super) fn driver(&mut self) -> Option<&mut Driver> {
         match &mut self.disk {
             State::On(driver) => Some(driver),
             State::Off(_) | State::Between => None,
@@ -168,7 +196,10 @@ impl Fabric {
     }
 
     fn tell_news(&mut self, node: usize, news: News) {
+        let is_on_engine = self.nodes[node].log.as_ref().is_some_and(Log::is_on_engine);
         match news {
+            // The process ends.
+            News::Disk(Disk::Poisoned) if is_on_engine => self.owners.ended.push(node),
             News::Committed(upto) => self.handle_once(node, Input::Committed { upto }),
             News::Disk(disk) => self.handle_once(node, Input::Disk(disk)),
             News::Fetched(slice) => {

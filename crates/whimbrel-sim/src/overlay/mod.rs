@@ -2,6 +2,7 @@
 //! break and heal; processes that end and are started again; clients that connect, leave and move.
 //! The book sees only what clients send and receive.
 
+mod arrivals;
 mod book;
 mod client;
 mod clock;
@@ -14,6 +15,7 @@ mod judge;
 mod line;
 mod logs;
 mod net;
+mod owners;
 pub mod roam;
 #[cfg(all(test, feature = "mutants"))]
 mod scenes;
@@ -35,6 +37,7 @@ pub use draw::Size;
 pub use net::Traffic;
 
 use crate::digests::Digests;
+use crate::engine::BuiltIn;
 use crate::rig::START;
 use world::World;
 
@@ -126,6 +129,24 @@ pub fn run_mutant(seed: u64, mutant: whimbrel_core::Mutant) -> Report {
     play(seed, Size::Drawn, None, |broker| broker.build_in(mutant))
 }
 
+/// As [`run`], with logs on engines: processes end with their disks, and requests to engines are
+/// lost or late. The report has the last `kept` things that happened, if that is not `None`.
+pub fn run_replicated(seed: u64, kept: Option<usize>) -> Report {
+    let _told = Told(seed);
+    let mut world = World::new(seed, draw::config(seed), kept, Box::new(|_| {}));
+    world.engines = Some(BuiltIn::default());
+    play_world(seed, Size::Drawn, world)
+}
+
+/// As [`run_replicated`], with a fault in all engines.
+#[cfg(feature = "mutants")]
+pub fn run_replicated_mutant(seed: u64, mutant: whimbrel_engine::EngineMutant) -> Report {
+    let _told = Told(seed);
+    let mut world = World::new(seed, draw::config(seed), None, Box::new(|_| {}));
+    world.engines = Some(BuiltIn { mutant: Some(mutant) });
+    play_world(seed, Size::Drawn, world)
+}
+
 /// Prints the seed of a world in which something panics.
 struct Told(u64);
 
@@ -139,7 +160,12 @@ impl Drop for Told {
 
 fn play(seed: u64, size: Size, kept: Option<usize>, change: impl Fn(&mut MqttBroker)) -> Report {
     let _told = Told(seed);
-    let mut world = World::new(seed, draw::config(seed), kept, Box::new(change));
+    let world = World::new(seed, draw::config(seed), kept, Box::new(change));
+    play_world(seed, size, world)
+}
+
+/// Plays a world to its end.
+fn play_world(seed: u64, size: Size, mut world: World<'_>) -> Report {
     let plan = draw::world(&mut world, size);
     world.run_until(START + plan.storm);
     finish(&mut world);

@@ -8,27 +8,25 @@ use std::time::Duration;
 
 use whimbrel_core::overlay::INTEREST_MAX;
 use whimbrel_core::overlay::OverlayStats;
-use whimbrel_core::{Channel, HangUp, OverlayConfig, PeerInput};
+use whimbrel_core::{HangUp, OverlayConfig};
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, ConnId, Input, MqttBroker, Origin};
 
 use super::book::Process;
 use super::clock::MachineClock;
 use super::door::{Door, Told};
-use super::line::{CHANNELS, Edge, Line};
+use super::line::{Edge, Line};
 use super::logs::{Log, Prepare, TopicTerms, diskless};
+use super::owners::Owners;
 use super::still::{Source, Still};
 use crate::digests::Digests;
 use crate::disk::Logged;
 use crate::plain_ways;
 use crate::random::Random;
-use crate::trunk::{Event, Side};
+use crate::trunk::Side;
 
 /// How many things may happen at one moment before the world counts as stuck.
 const AT_ONCE_MAX: u32 = 200_000;
-
-/// A broker is told of its unsent bytes again when they have fallen by this many.
-const ROOM_STEP: usize = 16 << 10;
 
 /// A machine, with or without a running broker.
 pub(super) struct Node {
@@ -38,7 +36,7 @@ pub(super) struct Node {
     pub(super) life: u32,
     pub(super) clock: MachineClock,
     /// By connection: the client that has it.
-    conns: Vec<Option<usize>>,
+    pub(super) conns: Vec<Option<usize>>,
     /// By link: the line, and this broker's side of it.
     pub(super) peers: Vec<Option<(usize, Side)>>,
     /// Its disk, if it has one.
@@ -50,6 +48,8 @@ pub(super) struct Node {
     /// Sources that it has ended itself since it continued, while it is still given what had
     /// waited.
     pub(super) ended: Option<Vec<Source>>,
+    /// The machine whose broker it was, if that has a successor.
+    pub(super) former_of: Option<usize>,
 }
 
 impl Node {
@@ -70,6 +70,8 @@ pub(super) enum Item {
     Still(usize),
     /// The other end of a line learns that it has ended.
     End(usize),
+    /// A broker asks whether its log still belongs to it.
+    Beat(usize),
 }
 
 /// Counters of the connections between brokers.
@@ -115,6 +117,8 @@ pub(super) struct Fabric {
     past: Vec<OverlayStats>,
     /// Records of events that became durable, each with its machine; `None`: not collected.
     pub(super) logged: Option<Vec<(usize, Logged)>>,
+    /// Who owns the logs that are on an engine.
+    pub(super) owners: Owners,
     /// What holds for all topics.
     pub(super) terms: TopicTerms,
     pub(super) prepare: Box<Prepare>,
@@ -144,6 +148,7 @@ impl Fabric {
             cache: None,
             past: Vec::new(),
             logged: None,
+            owners: Owners::default(),
             terms: TopicTerms::default(),
             prepare: Box::new(|_| {}),
             random,
@@ -168,6 +173,7 @@ impl Fabric {
             held,
             still,
             ended,
+            former_of: None,
         });
         self.nodes.len() - 1
     }
@@ -215,6 +221,7 @@ impl Fabric {
         }
         self.submit(node);
         self.plan_node(node);
+        self.begin_beats(node);
     }
 
     /// Ends a process without DISCONNECT or hang-up. `is_told`: its machine stays up, and the
@@ -246,6 +253,7 @@ impl Fabric {
         self.unplan(Item::Node(node));
         self.unplan(Item::Disk(node));
         self.unplan(Item::Still(node));
+        self.unplan(Item::Beat(node));
     }
 
     pub(super) fn is_up(&self, node: usize) -> bool {
@@ -357,7 +365,7 @@ impl Fabric {
     }
 
     /// One end of a line is gone; the other learns of it after the delay.
-    fn let_go(&mut self, number: usize, side: Side) {
+    pub(super) fn let_go(&mut self, number: usize, side: Side) {
         let Some(line) = self.lines.get_mut(&number) else { return };
         line.is_open[side as usize] = false;
         let at = self.now + line.delay(side);
@@ -399,10 +407,15 @@ impl Fabric {
         }
     }
 
-    fn unplan(&mut self, item: Item) {
+    pub(super) fn unplan(&mut self, item: Item) {
         if let Some(old) = self.planned.remove(&item) {
             self.agenda.remove(&(old, item));
         }
+    }
+
+    /// When a thing acts.
+    pub(super) fn planned_at(&self, item: Item) -> Option<Time> {
+        self.planned.get(&item).copied()
     }
 
     pub(super) fn plan_node(&mut self, node: usize) {
@@ -443,56 +456,11 @@ impl Fabric {
             Item::Still(node) => self.go_on(node),
             Item::Line(number) => self.poll(number),
             Item::Edge(number) => self.dial(number),
+            Item::Beat(node) => self.beat(node),
             Item::End(number) => {
                 if let Some(line) = self.lines.get_mut(&number) {
                     line.trunk.reset(self.now);
                     self.plan_line(number);
-                }
-            }
-        }
-    }
-
-    fn poll(&mut self, number: usize) {
-        while let Some(line) = self.lines.get_mut(&number)
-            && let Some(event) = line.trunk.poll(self.now)
-        {
-            match event {
-                Event::Bytes { to, stream, bytes } => self.carry(number, to, CHANNELS[stream], &bytes),
-                Event::Datagram { to, bytes } => self.carry(number, to, Channel::Datagram, &bytes),
-                Event::Closed { side, .. } => {
-                    let (node, link) = line.ends[side as usize];
-                    if line.is_open[side as usize] {
-                        self.nodes[node].peers[link.0 as usize] = None;
-                        self.let_go(number, side);
-                        self.handle(node, Input::Peer(PeerInput::Closed { link }));
-                    }
-                }
-            }
-        }
-        self.stalls.extend(self.lines.get_mut(&number).and_then(|line| line.trunk.take_stall()));
-        self.tell_room(number);
-        self.plan_line(number);
-    }
-
-    fn carry(&mut self, number: usize, to: Side, channel: Channel, bytes: &[u8]) {
-        let line = &self.lines[&number];
-        if line.is_open[to as usize] {
-            let (node, link) = line.ends[to as usize];
-            self.handle(node, Input::Peer(PeerInput::Bytes { link, channel, bytes }));
-        }
-    }
-
-    /// Tells both ends where fewer bytes are unsent than they know.
-    fn tell_room(&mut self, number: usize) {
-        for side in [Side::Near, Side::Far] {
-            for (stream, channel) in CHANNELS.into_iter().enumerate() {
-                let Some(line) = self.lines.get_mut(&number).filter(|line| line.is_open[side as usize]) else { break };
-                let known = &mut line.unsent[side as usize][stream];
-                let unsent = line.trunk.unsent(side, stream);
-                if *known > 0 && (unsent == 0 || unsent + ROOM_STEP <= *known) {
-                    *known = unsent;
-                    let (node, link) = line.ends[side as usize];
-                    self.handle(node, Input::Peer(PeerInput::Room { link, channel, unsent }));
                 }
             }
         }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use whimbrel_event::Time;
 use whimbrel_mqtt::{Config, MqttBroker};
 
-use super::book::Book;
+use super::book::{Book, Rule};
 use super::client::{Client, Role};
 use super::deed::Deed;
 use super::logs::Log;
 use super::net::Fabric;
+use crate::engine::BuiltIn;
 use crate::random::Random;
 use crate::rig::START;
 
@@ -44,6 +45,8 @@ pub(super) struct World<'a> {
     faults: Vec<(Time, Fault)>,
     config: Config,
     starter: Starter<'a>,
+    /// Logs are on engines, with such a fault; `None`: there are none.
+    pub(super) engines: Option<BuiltIn>,
     is_calm: bool,
     digest: u64,
     story: Option<(usize, VecDeque<String>)>,
@@ -61,6 +64,7 @@ impl<'a> World<'a> {
             faults: Vec::new(),
             config,
             starter,
+            engines: None,
             is_calm: false,
             digest: 0xcbf2_9ce4_8422_2325,
             story: kept.map(|kept| (kept, VecDeque::new())),
@@ -192,6 +196,12 @@ impl<'a> World<'a> {
             }
             self.settle(number, deeds);
         }
+        for node in core::mem::take(&mut self.net.owners.ended) {
+            let process = self.net.process(node);
+            self.book.breaks(Rule::Takeover, format!("the log of {process:?} has ended, and nobody has taken it"));
+            self.happen(Fault::Crash(node, true));
+            self.happen(Fault::Start(node, 0));
+        }
     }
 
     /// Tells the book what a client did and received.
@@ -217,7 +227,10 @@ impl<'a> World<'a> {
                     self.book.collected(at.0, &message);
                 }
                 (Role::Witness | Role::Collector, _) => {}
-                (_, deed) => self.book.note(now, (number, &client.name), at, deed),
+                (_, deed) => {
+                    self.book.shown = self.net.nodes[at.0].clock(now);
+                    self.book.note(now, (number, &client.name), at, deed);
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ use whimbrel_mqtt::{Config, Input, MqttBroker};
 use super::{Event, World};
 use crate::check::Seen;
 use crate::disk::{Driver, Found, News, Pace};
+use crate::engine::LogDisk;
 use crate::ledger::Ledger;
 use crate::plain_ways;
 use crate::random::Random;
@@ -36,7 +37,7 @@ impl World<'_> {
     /// Gives a log to the broker, which has not been called yet.
     pub fn keep_log(&mut self, config: Config, profiles: Vec<Profile>, plan: Plan, pace: Pace) {
         let mut random = self.random.fork();
-        let (driver, found) = Driver::open(Twin::new(), pace, random.fork());
+        let (driver, found) = Driver::open(LogDisk::plain(Twin::new()), pace, random.fork());
         self.restore(&config, random.next(), (&found, &profiles));
         let ledger = Ledger::new(profiles.clone(), config.core.max_retain, self.now);
         self.store = Some(Box::new(Store { driver, ledger, config, profiles, pace, plan, random, scheduled: None }));
@@ -100,7 +101,7 @@ impl World<'_> {
         let Store { driver, mut ledger, config, profiles, pace, plan, mut random, .. } =
             *self.store.take().expect("a world with a log");
         let twin = driver.crash();
-        let (mut driver, found) = Driver::open(twin, pace, random.fork());
+        let (mut driver, found) = Driver::open(LogDisk::plain(twin), pace, random.fork());
         ledger.crashed(self.now, driver.logged(), &found.state);
         if self.is_deserted {
             ledger.ended(&found.entries, &found.state);

@@ -17,6 +17,8 @@ mod overlay;
 mod overlay_mutants;
 mod overlay_traffic;
 mod plain_ways;
+mod replicated;
+mod replicated_mutants;
 mod rig;
 mod roam;
 mod roam_mutants;

@@ -425,8 +425,9 @@ impl Broker {
         let is_told_late = roam.takeover.record_arrived(&come);
         roam.past.record(now, old.clone(), now.since(roam.still_since));
         roam.still_since = now;
-        if roam.map.len() > 1 || old.len() > 1 {
-            // Alone it has told nobody anything, not even itself.
+        if roam.map.len() > 1 || old.len() > 1 || !roam.telling.has_walked() {
+            // Alone it has told nobody anything, not even itself; but it may be about to, and has
+            // another incarnation now.
             roam.telling.begin_walk(if old.len() > 1 { old } else { Map::default() }, &roam.map);
             overlay.set_once(now, Due::Tell);
             overlay.set_once(now + STILL, Due::Still);

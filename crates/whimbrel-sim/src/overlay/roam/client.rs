@@ -10,6 +10,7 @@ use whimbrel_event::Time;
 use whimbrel_mqtt::ConnId;
 
 use super::deed::Deed;
+use super::habit::Habit;
 use super::publisher::Trade;
 use crate::check::notice::{self, Notice};
 use crate::overlay::client::{ORIGIN, VALID, Wish};
@@ -46,21 +47,6 @@ pub enum Keeper {
     Exactly,
     /// The broker, at QoS 1: what was not durably acknowledged is delivered again.
     AtLeast,
-}
-
-/// How a subscriber behaves.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Habit {
-    /// The mean time between two moves; `None`: it stays where it is.
-    pub(super) pause: Option<Duration>,
-    /// Whether it returns to its own broker only.
-    pub(super) is_bound: bool,
-    /// The mean time that it is away.
-    pub(super) away: Duration,
-    /// How many of 1,000 deliveries it acknowledges only later.
-    pub(super) withholds: u64,
-    /// How many of 1,000 moves leave the older connection open.
-    pub(super) haunts: u64,
 }
 
 /// The state of a subscriber.
@@ -103,9 +89,9 @@ pub(super) struct Client {
     pub(super) node: usize,
     pub(super) role: Role,
     number: usize,
-    conn: Option<ConnId>,
+    pub(super) conn: Option<ConnId>,
     /// Its older connection, to which it no longer listens, and since when.
-    ghost: Option<(usize, ConnId, Time)>,
+    pub(super) ghost: Option<(usize, ConnId, Time)>,
     /// The connection slot that it uses, 0 or 1.
     slot: usize,
     is_welcome: bool,
@@ -185,9 +171,10 @@ impl Client {
     }
 
     fn connect(&mut self, net: &mut Fabric, deeds: &mut Vec<Deed>) {
+        self.node = net.door(self.node, &mut self.random);
         if !net.is_up(self.node) {
             if !self.is_bound() {
-                self.node = self.random.below(net.nodes.len() as u64) as usize;
+                self.node = net.any_machine(&mut self.random);
             }
             self.wake = Some(net.now + Duration::from_millis(1 + self.random.below(300)));
             return;
@@ -239,7 +226,7 @@ impl Client {
                     self.leave(net, deeds);
                 }
                 if !habit.is_bound {
-                    self.node = self.random.below(net.nodes.len() as u64) as usize;
+                    self.node = net.any_machine(&mut self.random);
                 }
             }
             1 => self.leave(net, deeds),
@@ -409,7 +396,7 @@ impl Client {
             self.refusals += 1;
             self.leave(net, deeds);
             if !self.is_bound() && self.random.chance(500) {
-                self.node = self.random.below(net.nodes.len() as u64) as usize;
+                self.node = net.any_machine(&mut self.random);
             }
             self.wake = Some(net.now + Duration::from_millis(300 + self.random.below(400)));
             return;

@@ -7,7 +7,8 @@ use whimbrel_core::{Persistence, Profile};
 use whimbrel_event::Time;
 use whimbrel_mqtt::Config;
 
-use super::client::{Habit, Keeper, Life, Role};
+use super::client::{Keeper, Life, Role};
+use super::habit::Habit;
 use super::publisher::{Trade, VOLATILE};
 use super::world::{Fault, World};
 use crate::overlay::client::Wish;
@@ -21,7 +22,7 @@ use crate::wan::{Loss, WanProfile};
 const STORM: [u64; 3] = [4, 6, 10];
 
 /// When clients begin: brokers have found each other by then.
-const BEGIN: Duration = Duration::from_millis(1_500);
+pub(super) const BEGIN: Duration = Duration::from_millis(1_500);
 
 /// The greatest step forward of a clock when its broker is started again, nanoseconds.
 const STEP_MAX: u64 = 200_000_000_000;
@@ -298,7 +299,7 @@ pub(super) fn heal(world: &mut World<'_>) {
     for edge in 0..world.net.edges.len() {
         world.happen(Fault::Heal(edge));
     }
-    for node in 0..world.net.nodes.len() {
+    for node in 0..world.net.machines() {
         world.happen(Fault::Start(node, 0, false));
     }
 }

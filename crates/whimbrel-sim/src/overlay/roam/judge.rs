@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use whimbrel_event::{PubendId, Time};
+use whimbrel_event::{HOST_RELIABLE_MAX, PubendId, Time};
 
 use super::book::{Book, Era, Name};
 use super::fact::Fact;
@@ -264,29 +264,44 @@ impl Book {
         era.gaps.iter().filter(is_one).map(|(_, _, reason, at)| (&**reason, *at)).collect()
     }
 
-    /// The names that an unseen event may have: in the stream that its publisher had at that
-    /// broker, at a tick between the broker's clock when the event was sent and its clock when the
-    /// event was answered or the broker ended, and before the publisher's later events there.
+    /// The names that an unseen event may have: in a stream of [`Self::streams_to`], at a tick
+    /// between the broker's clock when the event was sent and its clock when the event was answered
+    /// or the broker ended, and before the publisher's later events there.
     fn unseen_names(&self, fact: &Fact) -> Vec<(Name, u64)> {
         if !fact.names.is_empty() || !fact.written.is_empty() {
             return Vec::new();
         }
         let said = fact.sent.iter().zip(&fact.clocks);
-        let unseen = said.filter_map(|((sent, process), clock)| {
+        let unseen = said.flat_map(|((sent, process), clock)| {
             let until = [fact.answered.map(|(at, _)| at), self.troubles.ends.get(process).copied()];
             let waited = until.into_iter().flatten().min().map_or(Duration::ZERO, |at| at.since(*sent));
-            let stream = self.facts.iter().filter(|other| other.publisher == fact.publisher).find_map(|other| {
-                other.names.iter().find(|(_, at)| **at == Some(*process)).map(|((stream, _), _)| *stream)
-            });
-            let stream = stream?;
+            let end = (*clock + waited).as_nanos();
             // Events of one publisher have their ticks in its order.
             let later =
                 self.facts.iter().filter(|other| other.publisher == fact.publisher && other.number > fact.number);
-            let later =
-                later.flat_map(|other| other.names.keys()).filter(|(of, _)| *of == stream).map(|(_, tick)| tick - 1);
-            Some(((stream, clock.as_nanos()), later.fold((*clock + waited).as_nanos(), u64::min)))
+            let later: Vec<&Name> = later.flat_map(|other| other.names.keys()).collect();
+            let most = move |stream: u64| {
+                let ticks = later.iter().filter(|(of, _)| *of == stream).map(|(_, tick)| tick - 1);
+                ticks.fold(end, u64::min)
+            };
+            let streams = self.streams_to(fact, *process).into_iter();
+            streams.map(move |stream| ((stream, clock.as_nanos()), most(stream)))
         });
         unseen.collect()
+    }
+
+    /// The streams that an unseen event may be in, at that broker: the one that its publisher had
+    /// there, or, of a volatile event, any, as its publisher may have nothing else in that one.
+    fn streams_to(&self, fact: &Fact, process: Process) -> Vec<u64> {
+        if fact.message.topic == VOLATILE {
+            let disk = self.troubles.disk_of(process);
+            return (0..HOST_RELIABLE_MAX).flat_map(|own| self.streams_of((process.0, disk, own))).collect();
+        }
+        let known =
+            self.facts.iter().filter(|other| other.publisher == fact.publisher).find_map(|other| {
+                other.names.iter().find(|(_, at)| **at == Some(process)).map(|((stream, _), _)| *stream)
+            });
+        known.into_iter().collect()
     }
 
     /// The streams that a disk's hosts log with that index, whether or not a client received an

@@ -8,7 +8,9 @@ mod counts;
 mod deed;
 mod draw;
 mod fact;
+mod habit;
 mod judge;
+mod owners;
 mod publisher;
 mod repeat;
 mod trouble;
@@ -25,8 +27,11 @@ pub use draw::Wander;
 use whimbrel_core::TopicPaths;
 
 use crate::digests::Digests;
+#[cfg(feature = "mutants")]
+use crate::engine::BuiltIn;
 use crate::overlay::book::{ARRIVE_MAX, Rule, Violation};
 use crate::rig::START;
+use owners::Engines;
 use world::World;
 
 /// How long publishers continue after the storm.
@@ -62,6 +67,12 @@ pub struct Report {
     pub crashes: usize,
     /// The number of disks that were lost.
     pub losses: usize,
+    /// Successors that began while the former process went on.
+    pub successions: u64,
+    /// Former processes that stopped.
+    pub stopped: u64,
+    /// Processes that ended because of a record of their former process.
+    pub strayed: u64,
     /// Broken rules.
     pub violations: Vec<Violation>,
     /// The last things that clients sent and received, empty unless the run was to keep them.
@@ -129,6 +140,32 @@ pub fn replay_disturbed(seed: u64, paths: TopicPaths, kept: usize) -> Report {
     play_disturbed(seed, paths, fresh(seed, Some(kept)))
 }
 
+/// As [`run`], with logs on engines: processes end with their disks, successors begin while the
+/// former processes go on, requests to engines are lost or late, and engines do not answer.
+pub fn run_replicated(seed: u64) -> Report {
+    let _told = super::Told(seed);
+    play_replicated(seed, Engines::default(), fresh(seed, None))
+}
+
+/// As [`run_replicated`], and the report has the last `kept` things that happened, at least one.
+pub fn replay_replicated(seed: u64, kept: usize) -> Report {
+    let _told = super::Told(seed);
+    play_replicated(seed, Engines::default(), fresh(seed, Some(kept)))
+}
+
+/// As [`run_replicated`], with a fault in all engines.
+#[cfg(feature = "mutants")]
+pub fn run_replicated_mutant(seed: u64, mutant: whimbrel_engine::EngineMutant) -> Report {
+    let _told = super::Told(seed);
+    play_replicated(seed, Engines { built_in: BuiltIn { mutant: Some(mutant) }, are_blind: false }, fresh(seed, None))
+}
+
+/// As [`run_replicated`], with processes that do not look whether they own their logs.
+pub fn run_replicated_blind(seed: u64) -> Report {
+    let _told = super::Told(seed);
+    play_replicated(seed, Engines { are_blind: true, ..Engines::default() }, fresh(seed, None))
+}
+
 /// As [`run`], and the report has the last `kept` things that happened, at least one.
 pub fn replay(seed: u64, wander: Wander, kept: usize) -> Report {
     let _told = super::Told(seed);
@@ -186,6 +223,13 @@ fn play_overloaded(seed: u64, wander: Wander, mut world: World<'_>) -> Report {
     play_planned(seed, plan, world)
 }
 
+fn play_replicated(seed: u64, engines: Engines, mut world: World<'_>) -> Report {
+    world.ownership.engines = Some(engines);
+    let mut plan = draw::world(&mut world, Wander::Everywhere);
+    plan.faults.extend(owners::troubles(&world, plan.storm, seed));
+    play_planned(seed, plan, world)
+}
+
 fn play_disturbed(seed: u64, paths: TopicPaths, mut world: World<'_>) -> Report {
     world.is_disturbed = true;
     world.net.terms.paths = paths;
@@ -216,19 +260,22 @@ fn play_planned(seed: u64, plan: draw::Plan, mut world: World<'_>) -> Report {
     }
     world.run_until(world.now() + ARRIVE_MAX + Duration::from_secs(1));
     world.book.troubles.met = core::mem::take(&mut world.net.met);
-    (0..world.net.nodes.len()).for_each(|node| world.note_heard(node));
+    (0..world.net.machines()).for_each(|node| world.note_heard(node));
     world.book.close(probes);
     count_keepers(&mut world);
     Report {
         seed,
         digest: world.digest(),
         streams: core::mem::take(&mut world.net.digests),
-        brokers: world.net.nodes.len(),
+        brokers: world.net.machines(),
         counts: world.book.counts,
         conditions: world.net.sum(|stats| stats.net.conditions_changed),
         rerouted: world.net.sum(|stats| stats.net.reroutes.iter().sum()),
         crashes: world.book.troubles.ends.len(),
         losses: world.book.troubles.losses.len(),
+        successions: world.ownership.successions,
+        stopped: world.ownership.stopped,
+        strayed: world.ownership.strayed,
         violations: core::mem::take(&mut world.book.violations),
         story: world.story(),
     }

@@ -58,7 +58,7 @@ impl Client {
             if *trade.leaves_at.get_or_insert(drawn) <= net.now {
                 trade.leaves_at = None;
                 self.leave(net, deeds);
-                self.node = self.random.below(net.nodes.len() as u64) as usize;
+                self.node = net.any_machine(&mut self.random);
                 let is_quick = self.random.chance(600);
                 let away = if is_quick { Duration::ZERO } else { self.random.span(Duration::from_millis(500)) };
                 self.wake = Some(net.now + away);

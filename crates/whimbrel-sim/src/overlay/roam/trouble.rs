@@ -30,6 +30,10 @@ pub(super) struct Troubles {
     spans: Vec<(Time, Option<Time>)>,
     /// When processes ended.
     pub(super) ends: BTreeMap<Process, Time>,
+    /// When the log of processes that went on was taken by their successors.
+    pub(super) taken: BTreeMap<Process, Time>,
+    /// When an engine did not answer a process.
+    pub(super) silences: Vec<(Time, Time)>,
     /// When processes began.
     pub(super) begins: BTreeMap<Process, Time>,
     /// When machines lost their disks, in order.
@@ -113,9 +117,13 @@ impl Troubles {
         self.web.were_apart(one, other, (before, to)) || self.stalled(before, to) || self.lost_disk(before, to)
     }
 
-    /// Whether a process ended within `most` after a moment.
+    /// Whether a process ended within `most` after a moment, or while an engine did not answer.
+    /// If it has a successor, what happened since that began was never durable.
     pub(super) fn ended_within(&self, process: Process, after: Time, most: Duration) -> bool {
-        self.ends.get(&process).is_some_and(|at| *at >= after && at.since(after) <= most)
+        let is_silent = |end: Time| self.silences.iter().any(|(since, until)| *since <= end && *until + most >= after);
+        let is_soon = |end: &Time| *end >= after && (end.since(after) <= most || is_silent(*end));
+        self.ends.get(&process).is_some_and(is_soon)
+            || self.taken.get(&process).is_some_and(|taken| *taken <= after || is_soon(taken))
     }
 
     /// Whether a disk was lost between two moments.

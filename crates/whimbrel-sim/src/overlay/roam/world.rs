@@ -10,6 +10,7 @@ use whimbrel_mqtt::{Config, MqttBroker};
 use super::book::Book;
 use super::client::{Client, Role};
 use super::deed::Deed;
+use super::owners::Ownership;
 use super::web::Reach;
 use crate::overlay::book::Rule;
 use crate::overlay::logs::Log;
@@ -38,6 +39,10 @@ pub(super) enum Fault {
     /// A process is started on a machine without one. Its clock has stepped by this many
     /// nanoseconds; the flag: its disk is lost.
     Start(usize, i64, bool),
+    /// The successor of a process begins on a machine with such a step, while the process goes on.
+    Succeed(usize, i64),
+    /// The engine does not answer a process for this long.
+    Silence(usize, Duration),
 }
 
 /// A world has fewer steps; more are a violation.
@@ -54,12 +59,13 @@ pub(super) struct World<'a> {
     pub(super) random: Random,
     /// Links become bad, and nothing else breaks; all topics have a deadline, all clocks drift.
     pub(super) is_disturbed: bool,
+    pub(super) ownership: Ownership,
     /// The number of each machine's disk.
     disks: Vec<u32>,
     /// The faults to come, soonest last.
     faults: Vec<(Time, Fault)>,
     config: Config,
-    profiles: Vec<Profile>,
+    pub(super) profiles: Vec<Profile>,
     starter: Starter<'a>,
     steps: u64,
     is_calm: bool,
@@ -85,6 +91,7 @@ impl<'a> World<'a> {
             book,
             random,
             is_disturbed: false,
+            ownership: Ownership::default(),
             disks: Vec::new(),
             faults: Vec::new(),
             config,
@@ -101,7 +108,7 @@ impl<'a> World<'a> {
     /// Adds a machine with a disk, a broker and a witness.
     pub(super) fn add_machine(&mut self, ahead: i64) {
         let node = self.net.add_node(ahead);
-        self.net.nodes[node].log = Some(Log::new(self.profiles.clone(), self.random.fork()));
+        self.net.nodes[node].log = Some(self.new_log());
         self.book.names.push(self.net.nodes[node].name.clone());
         self.disks.push(0);
         self.net.start(node, self.config.clone(), &self.starter);
@@ -214,9 +221,12 @@ impl<'a> World<'a> {
             self.clients[number].hear(&mut self.net, (slot, told), &mut deeds);
             self.settle(number, deeds);
         }
-        for (node, (pubend, tick, record)) in self.net.logged.iter_mut().flat_map(core::mem::take) {
-            self.book.logged((node, self.disks[node]), (pubend, tick, &record));
+        let logged = self.net.logged.as_mut().map(core::mem::take).unwrap_or_default();
+        for (node, (pubend, tick, record)) in logged {
+            let machine = self.net.machine_of(node);
+            self.book.logged((machine, self.disks[machine]), (pubend, tick, &record));
         }
+        self.end_owners();
     }
 
     /// Tells the book what a client did and received.
@@ -225,7 +235,7 @@ impl<'a> World<'a> {
         for deed in deeds {
             self.digest_of(now, number, &deed);
             let client = &self.clients[number];
-            let at = (client.node, self.net.nodes[client.node].life);
+            let (node, at) = (client.node, self.net.process(client.node));
             if self.story.is_some() {
                 let text = format!("{}@{}.{}: {}", client.name, at.0, at.1, deed.words());
                 self.tell_story(&text);
@@ -236,7 +246,7 @@ impl<'a> World<'a> {
                 (Role::Witness, _) => {}
                 (_, deed) => {
                     let net = &self.net;
-                    self.book.note(now, (number, at), deed, Reach { net, node: at.0 });
+                    self.book.note(now, (number, at), deed, Reach { net, node });
                 }
             }
         }
@@ -289,15 +299,20 @@ impl<'a> World<'a> {
                 self.book.troubles.cuts.push(now);
             }
             Fault::Crash(node, is_told) if self.net.is_up(node) => {
-                self.book.troubles.ends.insert((node, self.net.nodes[node].life), now);
+                self.book.troubles.ends.insert(self.net.process(node), now);
                 self.note_heard(node);
                 self.net.crash(node, is_told);
             }
             Fault::Start(node, step, loses) if !self.net.is_up(node) => self.start(node, step, loses),
             Fault::Still(node, span) => return self.net.stand_still(node, now + span),
+            Fault::Succeed(node, step) => self.succeed(node, step),
+            Fault::Silence(node, span) => {
+                self.silence(node, now + span);
+                return;
+            }
             Fault::Crash(..) | Fault::Start(..) => return,
         }
-        let is_down = (0..self.net.nodes.len()).any(|node| !self.net.is_up(node));
+        let is_down = (0..self.net.nodes.len()).any(|node| self.net.is_up(node) != (node < self.net.machines()));
         let is_cut = self.net.edges.iter().any(|edge| edge.is_cut.contains(&true));
         self.book.troubles.set(now, is_down || is_cut);
         self.tell();
@@ -313,13 +328,14 @@ impl<'a> World<'a> {
     /// Tells the book of which hosts a machine's broker has heard.
     pub(super) fn note_heard(&mut self, node: usize) {
         if let Some(broker) = &self.net.nodes[node].broker {
-            self.book.troubles.hear(node, broker.core());
+            self.book.troubles.hear(self.net.machine_of(node), broker.core());
         }
     }
 
-    fn start(&mut self, node: usize, step: i64, loses: bool) {
+    pub(super) fn start(&mut self, node: usize, step: i64, loses: bool) {
         let now = self.net.now;
-        if loses {
+        // What is on an engine is not lost with a disk.
+        if loses && self.ownership.engines.is_none() {
             self.disks[node] += 1;
             let log = Log::new(self.profiles.clone(), self.random.fork());
             self.net.nodes[node].log = Some(log);
