@@ -9,7 +9,7 @@ if [[ ${WHIMBREL_NO_ENGINE:-} == 1 ]]; then
     exit 0
 fi
 bench/install-peers.sh nats
-export WHIMBREL_NATS_SERVER=$PWD/target/bench-peers/nats-server
+export NATS_SERVER=$PWD/target/bench-peers/nats-server
 export CARGO_INCREMENTAL=0
 cargo test --locked --profile quick --package whimbrel-engine --test nats -- --test-threads 1 --nocapture
 cargo test --locked --profile quick --package whimbrel --test it -- engine:: --test-threads 1 --nocapture

@@ -1,5 +1,5 @@
 //! Measures a journal on its own disk, on an engine, and on both, in turns on one machine:
-//! `WHIMBREL_NATS_SERVER=nats-server commit_rate SECONDS`.
+//! `NATS_SERVER=nats-server commit_rate SECONDS`.
 
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
-use whimbrel_engine::{Acknowledgement, Mark, Replicated, StartOptions};
+use whimbrel_engine::{Acknowledgement, DirectoryMark, Replicated, StartOptions};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::{Fault, Journal, Log, Options, Storage, StreamId, Ticket};
 
@@ -27,7 +27,7 @@ type AnyStorage = Arc<dyn Storage + Send + Sync>;
 /// Nothing is started again.
 struct NoMark;
 
-impl Mark for NoMark {
+impl DirectoryMark for NoMark {
     fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
         Ok(None)
     }

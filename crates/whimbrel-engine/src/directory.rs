@@ -9,7 +9,7 @@ use crate::mark::{MarkContents, MarkState};
 use crate::ranges::Ranges;
 use crate::record::Commit;
 use crate::replicated::Acknowledgement;
-use crate::stream::Link;
+use crate::stream::EngineLink;
 
 /// A file of it.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct FoundFile {
 /// What a start decides from, beside the stream.
 pub(crate) struct StartScene<'a, S, E> {
     pub(crate) disk: &'a S,
-    pub(crate) link: &'a Link<E>,
+    pub(crate) link: &'a EngineLink<E>,
     pub(crate) files: BTreeMap<Slot, FoundFile>,
     /// The mark, if there is a journal that it tells of.
     pub(crate) mark: Option<MarkContents>,
@@ -57,7 +57,7 @@ impl<'a, S: Storage, E: Engine> StartScene<'a, S, E> {
     /// Looks at the directory; the mark of one without a journal says nothing.
     pub(crate) fn look(
         disk: &'a S,
-        link: &'a Link<E>,
+        link: &'a EngineLink<E>,
         mark: Option<MarkContents>,
     ) -> Result<StartScene<'a, S, E>, Fault> {
         let mut found = StartScene { disk, link, files: files_of(disk)?, mark: None };

@@ -22,8 +22,8 @@ pub use engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRecor
 #[cfg(feature = "mutants")]
 pub use fault::EngineMutant;
 pub use lease::{Claim, ClaimStep, ClaimTerms, LEASE_OBSERVED_FOR, LEASE_RENEWED_EVERY, Lease, LeaseEntry, Leases};
-pub use mark::{Mark, begin_without_engine};
-pub use record::{Commit, CommitId, EngineRecord, Epoch, Malformed, OtherSegment};
+pub use mark::{DirectoryMark, begin_without_engine};
+pub use record::{Commit, CommitId, EngineRecord, Epoch, MalformedRecord, OtherSegment};
 pub use replicated::{Acknowledgement, Behind, QUEUE_BYTES_MAX, Replicated, Standing};
-pub use start::{StartError, StartOptions, StartReport};
-pub use stream::Ended;
+pub use start::{StartOptions, StartReport, StreamStartError};
+pub use stream::StreamEnd;

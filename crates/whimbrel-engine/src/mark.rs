@@ -20,14 +20,14 @@ use whimbrel_journal::{Fault, HEAD, SECTOR, Slot};
 
 use crate::engine::RecordNumber;
 use crate::ranges::Ranges;
-use crate::record::{Epoch, Fields, Malformed, sealed, unsealed};
+use crate::record::{Epoch, Fields, MalformedRecord, sealed, unsealed};
 use crate::replicated::Acknowledgement;
 
 const MAGIC: [u8; 4] = *b"WJM1";
 
 /// A place beside a directory for a few kilobytes. A crash leaves what it has, or what is being
 /// stored.
-pub trait Mark {
+pub trait DirectoryMark {
     /// What was stored last, if anything was.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ pub trait Mark {
 }
 
 /// A shared mark, of any kind.
-impl<M: Mark + ?Sized> Mark for Arc<M> {
+impl<M: DirectoryMark + ?Sized> DirectoryMark for Arc<M> {
     fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
         (**self).load()
     }
@@ -59,7 +59,7 @@ impl<M: Mark + ?Sized> Mark for Arc<M> {
 /// # Errors
 /// When the mark cannot be read or stored, or says that a start had begun to make the directory
 /// equal to its stream, and did not end.
-pub fn begin_without_engine(mark: &impl Mark) -> Result<(), Fault> {
+pub fn begin_without_engine(mark: &impl DirectoryMark) -> Result<(), Fault> {
     let Some(bytes) = mark.load()? else { return Ok(()) };
     let Ok(found) = MarkContents::decode(&bytes) else { return Ok(()) };
     match found.state {
@@ -165,22 +165,22 @@ impl MarkContents {
 
     /// # Errors
     /// When the bytes are no mark, or of a later version.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<MarkContents, Malformed> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<MarkContents, MalformedRecord> {
         let mut fields = Fields(unsealed(bytes)?);
         if fields.array()? != MAGIC {
-            return Err(Malformed);
+            return Err(MalformedRecord);
         }
         let state = match fields.array()? {
             [0] => MarkState::Whole,
             [1] => MarkState::Changing,
             [2] => MarkState::Alone,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedRecord),
         };
         let acknowledgement = match fields.array()? {
             [0] => Acknowledgement::Engine,
             [1] => Acknowledgement::Both,
             [2] => Acknowledgement::Local,
-            _ => return Err(Malformed),
+            _ => return Err(MalformedRecord),
         };
         let epoch = Epoch { epoch: fields.u64()?, owner: fields.u64()? };
         let (taken, upto) = (fields.u64()?, fields.u64()?);
@@ -199,7 +199,7 @@ impl MarkContents {
             useless.insert(fields.u32()?, fields.u64()?);
         }
         let contents = MarkContents { state, acknowledgement, epoch, taken, upto, segments, useless };
-        if fields.0.is_empty() { Ok(contents) } else { Err(Malformed) }
+        if fields.0.is_empty() { Ok(contents) } else { Err(MalformedRecord) }
     }
 }
 
@@ -223,10 +223,10 @@ mod tests {
         let bytes = mark.encode();
         assert_eq!(MarkContents::decode(&bytes), Ok(mark));
         for at in 0..bytes.len() {
-            assert_eq!(MarkContents::decode(&bytes[..at]), Err(Malformed), "{at} bytes");
+            assert_eq!(MarkContents::decode(&bytes[..at]), Err(MalformedRecord), "{at} bytes");
             let mut other = bytes.clone();
             other[at] ^= 1;
-            assert_eq!(MarkContents::decode(&other), Err(Malformed), "byte {at}");
+            assert_eq!(MarkContents::decode(&other), Err(MalformedRecord), "byte {at}");
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::directory::{content_of, files_of};
 use crate::engine::Engine;
 use crate::ranges::Ranges;
 use crate::record::Epoch;
-use crate::start::StartError;
-use crate::stream::{Link, OwnedStream, WrittenCommit};
+use crate::start::StreamStartError;
+use crate::stream::{EngineLink, OwnedStream, WrittenCommit};
 use crate::survey::{Survey, take_once};
 
 /// Most bytes of a file in one record.
@@ -49,7 +49,7 @@ impl LeftToPush {
 
 impl<S: Storage, E: Engine> Survey<'_, S, E> {
     /// What the stream lacks of all files, by the numbers of their segments.
-    pub(crate) fn left_to_push(&self, stream: &OwnedStream) -> Result<Vec<LeftToPush>, StartError> {
+    pub(crate) fn left_to_push(&self, stream: &OwnedStream) -> Result<Vec<LeftToPush>, StreamStartError> {
         let disk = self.found.disk;
         let mut all = Vec::new();
         for (slot, file) in files_of(disk)? {
@@ -72,7 +72,7 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
 
     /// Appends what the stream lacks; tells how many records that took. Segments whose files are
     /// gone end with it.
-    pub(crate) fn push(&self, all: &[LeftToPush], stream: &mut OwnedStream) -> Result<u64, StartError> {
+    pub(crate) fn push(&self, all: &[LeftToPush], stream: &mut OwnedStream) -> Result<u64, StreamStartError> {
         let (disk, link) = (self.found.disk, self.found.link);
         let pieces = all.iter().flat_map(LeftToPush::pieces);
         let mut pushed = 0;
@@ -97,7 +97,7 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
 
 impl OwnedStream {
     /// Takes the odd epoch behind the one of this start, so that what it has appended counts.
-    fn confirm<E: Engine>(&mut self, link: &Link<E>) -> Result<(), StartError> {
+    fn confirm<E: Engine>(&mut self, link: &EngineLink<E>) -> Result<(), StreamStartError> {
         let epoch = Epoch { epoch: self.epoch() + 1, ..self.owner() };
         let taken = take_once(&link.engine, self.taken(), &epoch.encode())?;
         link.cuts().append(&mut self.confirmed(epoch, taken));

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::mark::MarkContents;
 use crate::ranges::Ranges;
 use crate::record::Commit;
-use crate::start::StartError;
+use crate::start::StreamStartError;
 use crate::survey::Survey;
 
 /// Bytes per read and write.
@@ -17,7 +17,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 impl<S: Storage, E: Engine> Survey<'_, S, E> {
     /// Makes all files anew from the stream, and no others.
-    pub(crate) fn make_anew(&self) -> Result<(), StartError> {
+    pub(crate) fn make_anew(&self) -> Result<(), StreamStartError> {
         let (disk, link) = (self.found.disk, self.found.link);
         let mut there: BTreeSet<Slot> = self.found.files.keys().copied().collect();
         for slot in there.clone() {
@@ -37,7 +37,7 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
 
     /// Gives the files what the stream has behind the mark, and removes all else. It may be done
     /// again if it ended half way.
-    pub(crate) fn equalize(&self, mark: &MarkContents) -> Result<(), StartError> {
+    pub(crate) fn equalize(&self, mark: &MarkContents) -> Result<(), StreamStartError> {
         let (disk, link) = (self.found.disk, self.found.link);
         let mut there: BTreeSet<Slot> = self.found.files.keys().copied().collect();
         for slot in there.clone() {
@@ -66,7 +66,7 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
 
     /// Gives the files what the stream has behind the mark, and they have lost. What is later on
     /// the disk than in the stream stays; what is of no use to the journal is removed.
-    pub(crate) fn follow(&self) -> Result<(), StartError> {
+    pub(crate) fn follow(&self) -> Result<(), StreamStartError> {
         let disk = self.found.disk;
         let mut numbers: BTreeMap<Slot, Option<u64>> = BTreeMap::new();
         numbers.extend(self.found.files.iter().map(|(slot, file)| (*slot, file.number)));
@@ -92,20 +92,20 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
         self.sync_all(&there)
     }
 
-    fn write(&self, commit: &Commit<'_>) -> Result<(), StartError> {
+    fn write(&self, commit: &Commit<'_>) -> Result<(), StreamStartError> {
         for (offset, bytes) in &commit.parts {
             self.found.disk.write(commit.slot, *offset, bytes)?;
         }
         Ok(())
     }
 
-    fn sync_all(&self, slots: &BTreeSet<Slot>) -> Result<(), StartError> {
+    fn sync_all(&self, slots: &BTreeSet<Slot>) -> Result<(), StreamStartError> {
         slots.iter().try_for_each(|slot| self.found.disk.sync(*slot))?;
         Ok(())
     }
 
     /// Makes all bytes of a file zeros that are not among these.
-    fn clear(&self, slot: Slot, covered: &Ranges, bytes: u64) -> Result<(), StartError> {
+    fn clear(&self, slot: Slot, covered: &Ranges, bytes: u64) -> Result<(), StreamStartError> {
         let mut piece = Vec::new();
         for hole in covered.outside(0..bytes) {
             let mut at = hole.start;

@@ -99,7 +99,7 @@ pub struct OtherSegment {
 /// Bytes that are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are no record of a journal, or of a later version")]
-pub struct Malformed;
+pub struct MalformedRecord;
 
 impl Epoch {
     /// Its bytes.
@@ -149,10 +149,10 @@ impl<'a> EngineRecord<'a> {
     ///
     /// # Errors
     /// When it was not written by this version, or not whole.
-    pub fn decode(bytes: &'a [u8]) -> Result<EngineRecord<'a>, Malformed> {
+    pub fn decode(bytes: &'a [u8]) -> Result<EngineRecord<'a>, MalformedRecord> {
         let mut fields = Fields(unsealed(bytes)?);
         if fields.array()? != MAGIC {
-            return Err(Malformed);
+            return Err(MalformedRecord);
         }
         let [kind] = fields.array()?;
         let (epoch, number) = (fields.u64()?, fields.u64()?);
@@ -162,9 +162,9 @@ impl<'a> EngineRecord<'a> {
                 let commit = fields.commit(CommitId { epoch, number })?;
                 EngineRecord::Commit(Commit { has_more: kind == COMMIT_PART, ..commit })
             }
-            _ => return Err(Malformed),
+            _ => return Err(MalformedRecord),
         };
-        if fields.0.is_empty() { Ok(record) } else { Err(Malformed) }
+        if fields.0.is_empty() { Ok(record) } else { Err(MalformedRecord) }
     }
 }
 
@@ -184,38 +184,38 @@ pub(crate) fn sealed(mut out: Vec<u8>) -> Vec<u8> {
 }
 
 /// Without the checksum behind it, if that is right.
-pub(crate) fn unsealed(bytes: &[u8]) -> Result<&[u8], Malformed> {
-    let (rest, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or(Malformed)?;
-    if crc32fast::hash(rest).to_le_bytes() == *sum { Ok(rest) } else { Err(Malformed) }
+pub(crate) fn unsealed(bytes: &[u8]) -> Result<&[u8], MalformedRecord> {
+    let (rest, sum) = bytes.split_last_chunk::<SUM_BYTES>().ok_or(MalformedRecord)?;
+    if crc32fast::hash(rest).to_le_bytes() == *sum { Ok(rest) } else { Err(MalformedRecord) }
 }
 
 /// The bytes of a record that are not read yet.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], MalformedRecord> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(MalformedRecord)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedRecord> {
         Ok(self.take(N)?.try_into().expect("as many bytes as were taken"))
     }
 
-    fn u16(&mut self) -> Result<u16, Malformed> {
+    fn u16(&mut self) -> Result<u16, MalformedRecord> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self) -> Result<u32, MalformedRecord> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn u64(&mut self) -> Result<u64, MalformedRecord> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn commit(&mut self, id: CommitId) -> Result<Commit<'a>, Malformed> {
+    fn commit(&mut self, id: CommitId) -> Result<Commit<'a>, MalformedRecord> {
         let slot = self.u32()?;
         let (segment, file_bytes, before) = (self.u64()?, self.u64()?, self.u64()?);
         let mut others = Vec::new();
@@ -225,9 +225,9 @@ impl<'a> Fields<'a> {
         let mut parts = Vec::new();
         for _ in 0..self.u16()? {
             let (offset, length) = (self.u64()?, self.u32()?);
-            let bytes = self.take(usize::try_from(length).map_err(|_| Malformed)?)?;
+            let bytes = self.take(usize::try_from(length).map_err(|_| MalformedRecord)?)?;
             if offset.checked_add(u64::from(length)).is_none_or(|end| end > file_bytes) {
-                return Err(Malformed);
+                return Err(MalformedRecord);
             }
             parts.push((offset, bytes));
         }
@@ -270,20 +270,20 @@ mod tests {
     fn other_bytes_are_no_record() {
         let bytes = commit().encode();
         for length in 0..bytes.len() {
-            assert_eq!(EngineRecord::decode(&bytes[..length]), Err(Malformed), "{length} bytes");
+            assert_eq!(EngineRecord::decode(&bytes[..length]), Err(MalformedRecord), "{length} bytes");
         }
         for at in 0..bytes.len() {
             let mut other = bytes.clone();
             other[at] ^= 0x10;
-            assert_eq!(EngineRecord::decode(&other), Err(Malformed), "byte {at}");
+            assert_eq!(EngineRecord::decode(&other), Err(MalformedRecord), "byte {at}");
         }
         let beyond = Commit { file_bytes: 4100, ..commit() }.encode();
-        assert_eq!(EngineRecord::decode(&beyond), Err(Malformed), "a part beyond the end of its file");
+        assert_eq!(EngineRecord::decode(&beyond), Err(MalformedRecord), "a part beyond the end of its file");
         let mut longer = bytes[..bytes.len() - SUM_BYTES].to_vec();
         longer.push(0);
-        assert_eq!(EngineRecord::decode(&sealed(longer)), Err(Malformed), "bytes behind it");
+        assert_eq!(EngineRecord::decode(&sealed(longer)), Err(MalformedRecord), "bytes behind it");
         let mut later = bytes[..bytes.len() - SUM_BYTES].to_vec();
         later[3] = b'2';
-        assert_eq!(EngineRecord::decode(&sealed(later)), Err(Malformed), "a later version");
+        assert_eq!(EngineRecord::decode(&sealed(later)), Err(MalformedRecord), "a later version");
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use whimbrel_journal::{Fault, Slot, Storage, segment_number};
 
 use crate::engine::{Engine, EngineError, RecordNumber};
-use crate::mark::{Mark, MarkContents};
-use crate::stream::{Ended, Link, OwnedStream, STOPPED, UNTIL_ANSWERED, WrittenCommit};
+use crate::mark::{DirectoryMark, MarkContents};
+use crate::stream::{EngineLink, OwnedStream, STOPPED, StreamEnd, UNTIL_ANSWERED, WrittenCommit};
 
 /// Most bytes of commits that wait until they are sent: a sync waits beyond it.
 pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
@@ -34,7 +34,7 @@ pub struct Standing {
     /// What it does not have yet.
     pub behind: Behind,
     /// Why nothing more is written.
-    pub ended: Option<Ended>,
+    pub ended: Option<StreamEnd>,
 }
 
 /// Commits that are in flight or wait until they are sent.
@@ -53,31 +53,31 @@ pub struct Behind {
 #[derive(Debug)]
 pub struct Replicated<S, E> {
     disk: S,
-    link: Link<E>,
+    link: EngineLink<E>,
     acknowledgement: Acknowledgement,
-    mark: Mutex<Keeper>,
+    mark: Mutex<MarkKeeper>,
     stream: Mutex<OwnedStream>,
     written: Mutex<WrittenFiles>,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingCommits>,
     has_changed: Condvar,
 }
 
 /// Where the mark is stored.
-pub(crate) struct Keeper {
-    mark: Box<dyn Mark + Send>,
+pub(crate) struct MarkKeeper {
+    mark: Box<dyn DirectoryMark + Send>,
     /// The newest record of the mark that was stored.
     upto: RecordNumber,
 }
 
-impl fmt::Debug for Keeper {
+impl fmt::Debug for MarkKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a mark up to {}", self.upto)
     }
 }
 
-impl Keeper {
-    pub(crate) fn new(mark: Box<dyn Mark + Send>) -> Keeper {
-        Keeper { mark, upto: 0 }
+impl MarkKeeper {
+    pub(crate) fn new(mark: Box<dyn DirectoryMark + Send>) -> MarkKeeper {
+        MarkKeeper { mark, upto: 0 }
     }
 
     /// What was stored, if it can be read.
@@ -114,7 +114,7 @@ pub(crate) struct WrittenFile {
 
 /// Commits that the stream does not have.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCommits {
     queue: VecDeque<Arc<WrittenCommit>>,
     standing: Standing,
 }
@@ -143,8 +143,8 @@ impl WrittenFiles {
 impl<S: Storage, E: Engine> Replicated<S, E> {
     pub(crate) fn new(
         disk: S,
-        link: Link<E>,
-        keeper: Keeper,
+        link: EngineLink<E>,
+        keeper: MarkKeeper,
         stream: OwnedStream,
         acknowledgement: Acknowledgement,
     ) -> Result<Replicated<S, E>, Fault> {
@@ -161,7 +161,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
             mark: Mutex::new(keeper),
             stream: Mutex::new(stream),
             written: Mutex::new(WrittenFiles { files, ..WrittenFiles::default() }),
-            waiting: Mutex::new(Waiting { queue: VecDeque::new(), standing }),
+            waiting: Mutex::new(WaitingCommits { queue: VecDeque::new(), standing }),
             has_changed: Condvar::new(),
         })
     }
@@ -207,8 +207,8 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         if fault!(self.link, MarkBeforeSync) {
             keeper.store(&contents)?;
         }
-        // With the others each commit has synced its file. A second sync could take the error of the
-        // one of a commit, which would succeed then.
+        // With the others each commit has synced its file. A second sync could take the error of a
+        // commit's own, which would succeed then.
         let is_due = self.acknowledgement == Acknowledgement::Engine;
         let unsynced = if is_due { std::mem::take(&mut self.written().unsynced) } else { BTreeSet::new() };
         for slot in unsynced {
@@ -261,7 +261,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, WaitingCommits> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -270,7 +270,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
     }
 
     /// Ends all writing, if that has not ended before; tells why it has.
-    fn end(&self, ended: Ended) -> Ended {
+    fn end(&self, ended: StreamEnd) -> StreamEnd {
         let mut waiting = self.waiting();
         self.has_changed.notify_all();
         waiting.standing.ended.get_or_insert(ended).clone()
@@ -291,7 +291,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
     }
 
     /// Makes a commit a record, and the disk durable as far as it has to be.
-    fn commit(&self, commit: &WrittenCommit) -> Result<(), Ended> {
+    fn commit(&self, commit: &WrittenCommit) -> Result<(), StreamEnd> {
         let mut stream = self.stream();
         let behind = Behind { commits: 1, bytes: commit.bytes() };
         self.waiting().standing.behind = behind;
@@ -307,12 +307,12 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
     }
 
     /// Makes the disk durable, and a commit one of those that are sent later, once there is room.
-    fn enqueue(&self, commit: WrittenCommit) -> Result<(), Ended> {
+    fn enqueue(&self, commit: WrittenCommit) -> Result<(), StreamEnd> {
         self.sync_disk(commit.slot)?;
         let mut waiting = self.waiting();
         while waiting.standing.behind.bytes > 0 && waiting.standing.behind.bytes + commit.bytes() > QUEUE_BYTES_MAX {
             if self.link.has_stopped() {
-                return Err(Ended::Failed(STOPPED.into()));
+                return Err(StreamEnd::Failed(STOPPED.into()));
             }
             if let Some(ended) = &waiting.standing.ended {
                 return Err(ended.clone());

@@ -8,10 +8,10 @@ use whimbrel_journal::{Fault, Storage};
 use crate::directory::StartScene;
 use crate::engine::{Engine, EngineError, RecordNumber};
 use crate::fault::EngineFaults;
-use crate::mark::{Mark, MarkContents, MarkState};
+use crate::mark::{DirectoryMark, MarkContents, MarkState};
 use crate::record::Epoch;
-use crate::replicated::{Acknowledgement, Keeper, Replicated};
-use crate::stream::{Ended, Link, OwnedStream};
+use crate::replicated::{Acknowledgement, MarkKeeper, Replicated};
+use crate::stream::{EngineLink, OwnedStream, StreamEnd};
 use crate::survey::{Survey, Taken, take};
 
 /// How a broker starts.
@@ -52,7 +52,7 @@ pub struct StartReport {
 
 /// Why a start is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
+pub enum StreamStartError {
     /// Another start of this broker was quicker.
     #[error("another start of this broker has taken its stream meanwhile")]
     Taken,
@@ -118,25 +118,25 @@ pub enum StartError {
     Disk(#[from] Fault),
 }
 
-impl From<EngineError> for StartError {
-    fn from(error: EngineError) -> StartError {
-        StartError::Engine(error)
+impl From<EngineError> for StreamStartError {
+    fn from(error: EngineError) -> StreamStartError {
+        StreamStartError::Engine(error)
     }
 }
 
-impl From<Ended> for StartError {
-    fn from(ended: Ended) -> StartError {
+impl From<StreamEnd> for StreamStartError {
+    fn from(ended: StreamEnd) -> StreamStartError {
         match ended {
-            Ended::Taken => StartError::Taken,
-            Ended::Shorter => StartError::Engine(EngineError::Failed(ended.to_string())),
-            Ended::Failed(text) => StartError::Engine(EngineError::Unanswered(text)),
+            StreamEnd::Taken => StreamStartError::Taken,
+            StreamEnd::Shorter => StreamStartError::Engine(EngineError::Failed(ended.to_string())),
+            StreamEnd::Failed(text) => StreamStartError::Engine(EngineError::Unanswered(text)),
         }
     }
 }
 
 /// What becomes of the disk and the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Plan {
+enum StartPlan {
     /// All files are made from the stream.
     Anew,
     /// The files get what the stream has behind the mark, and keep nothing else.
@@ -150,16 +150,17 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
     /// the disk and the stream equal.
     ///
     /// # Errors
-    /// See [`StartError`]. It may be tried again, whatever the error; nothing has been written to
-    /// the disk, and only the epoch to the stream, unless the disk, the mark or the engine failed.
+    /// See [`StreamStartError`]. It may be tried again, whatever the error; nothing has been written
+    /// to the disk, and only the epoch to the stream, unless the disk, the mark or the engine
+    /// failed.
     pub fn start(
         disk: S,
         engine: E,
-        mark: impl Mark + Send + 'static,
+        mark: impl DirectoryMark + Send + 'static,
         options: StartOptions,
-    ) -> Result<(Replicated<S, E>, StartReport), StartError> {
-        let keeper = Keeper::new(Box::new(mark));
-        Self::start_with(disk, Link::new(engine, EngineFaults::default()), keeper, options)
+    ) -> Result<(Replicated<S, E>, StartReport), StreamStartError> {
+        let keeper = MarkKeeper::new(Box::new(mark));
+        Self::start_with(disk, EngineLink::new(engine, EngineFaults::default()), keeper, options)
     }
 
     /// As [`Replicated::start`], with a fault.
@@ -170,44 +171,44 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
     pub fn start_mutant(
         disk: S,
         engine: E,
-        mark: impl Mark + Send + 'static,
+        mark: impl DirectoryMark + Send + 'static,
         options: StartOptions,
         mutant: crate::EngineMutant,
-    ) -> Result<(Replicated<S, E>, StartReport), StartError> {
-        let keeper = Keeper::new(Box::new(mark));
-        Self::start_with(disk, Link::new(engine, EngineFaults::of(mutant)), keeper, options)
+    ) -> Result<(Replicated<S, E>, StartReport), StreamStartError> {
+        let keeper = MarkKeeper::new(Box::new(mark));
+        Self::start_with(disk, EngineLink::new(engine, EngineFaults::of(mutant)), keeper, options)
     }
 
     fn start_with(
         disk: S,
-        link: Link<E>,
-        mut keeper: Keeper,
+        link: EngineLink<E>,
+        mut keeper: MarkKeeper,
         options: StartOptions,
-    ) -> Result<(Replicated<S, E>, StartReport), StartError> {
+    ) -> Result<(Replicated<S, E>, StartReport), StreamStartError> {
         let found = StartScene::look(&disk, &link, keeper.load()?)?;
         let taken = take(&found, options.owner)?;
-        let (stream, report) = Start { found: &found, options, keeper: &mut keeper }.run(taken)?;
+        let (stream, report) = RunningStart { found: &found, options, keeper: &mut keeper }.run(taken)?;
         keeper.store(&stream.mark(&link, options.acknowledgement))?;
         Ok((Replicated::new(disk, link, keeper, stream, options.acknowledgement)?, report))
     }
 }
 
 /// A start that has taken the stream.
-struct Start<'a, 'k, S, E> {
+struct RunningStart<'a, 'k, S, E> {
     found: &'a StartScene<'a, S, E>,
     options: StartOptions,
-    keeper: &'k mut Keeper,
+    keeper: &'k mut MarkKeeper,
 }
 
-impl<'a, S: Storage, E: Engine> Start<'a, '_, S, E> {
-    fn run(mut self, taken: Taken<'a, S, E>) -> Result<(OwnedStream, StartReport), StartError> {
+impl<'a, S: Storage, E: Engine> RunningStart<'a, '_, S, E> {
+    fn run(mut self, taken: Taken<'a, S, E>) -> Result<(OwnedStream, StartReport), StreamStartError> {
         let Taken { epoch, mut survey } = taken;
         let (plan, discarded) = self.decide(&survey)?;
-        if plan == Plan::Anew && survey.mark.is_some() {
+        if plan == StartPlan::Anew && survey.mark.is_some() {
             survey = Survey::whole(self.found, survey.taken)?;
         }
         let epoch = Epoch { epoch, owner: self.options.owner };
-        let report = StartReport { is_made_anew: plan == Plan::Anew, discarded, ..survey.report };
+        let report = StartReport { is_made_anew: plan == StartPlan::Anew, discarded, ..survey.report };
         let link = self.found.link;
         let last = if fault!(link, ServesBeforeEpoch) { survey.taken - 1 } else { survey.taken };
         let mut stream = OwnedStream::new(epoch, last, survey.seen.segments.clone());
@@ -224,16 +225,16 @@ impl<'a, S: Storage, E: Engine> Start<'a, '_, S, E> {
     }
 
     /// What becomes of disk and stream, and the number of commits of the disk that are given up.
-    fn decide(&self, survey: &Survey<'a, S, E>) -> Result<(Plan, u64), StartError> {
+    fn decide(&self, survey: &Survey<'a, S, E>) -> Result<(StartPlan, u64), StreamStartError> {
         let StartOptions { discards_local, imports, .. } = self.options;
         let has_commits = !survey.seen.segments.is_empty();
         let Some(mark) = &self.found.mark else {
             return match (self.found.has_journal(), has_commits) {
-                (false, _) => Ok((Plan::Anew, 0)),
-                (true, false) if imports => Ok((Plan::Push, 0)),
-                (true, false) => Err(StartError::Empty),
-                (true, true) if discards_local => Ok((Plan::Anew, self.found.commits_beyond(&BTreeMap::new())?)),
-                (true, true) => Err(StartError::Unmarked),
+                (false, _) => Ok((StartPlan::Anew, 0)),
+                (true, false) if imports => Ok((StartPlan::Push, 0)),
+                (true, false) => Err(StreamStartError::Empty),
+                (true, true) if discards_local => Ok((StartPlan::Anew, self.found.commits_beyond(&BTreeMap::new())?)),
+                (true, true) => Err(StreamStartError::Unmarked),
             };
         };
         let is_local = self.found.is_local();
@@ -242,22 +243,22 @@ impl<'a, S: Storage, E: Engine> Start<'a, '_, S, E> {
             let has_acknowledged = mark.acknowledgement != Acknowledgement::Engine || !survey.seen.is_passed;
             let is_followed = mark.state != MarkState::Alone || !survey.seen.differs && has_acknowledged;
             if is_followed && self.is_sound(survey, is_local) && !fault!(self.found.link, TailDropped) {
-                return Ok((Plan::Push, 0));
+                return Ok((StartPlan::Push, 0));
             }
         }
         if !has_commits {
-            return Err(StartError::Empty);
+            return Err(StreamStartError::Empty);
         }
         if is_local && !fault!(self.found.link, TailDropped) {
             let commits = self.found.commits_beyond(&survey.seen.held)?;
             if commits > 0 && !discards_local {
-                return Err(StartError::Diverged { commits });
+                return Err(StreamStartError::Diverged { commits });
             }
             if commits > 0 {
-                return Ok((Plan::Anew, commits));
+                return Ok((StartPlan::Anew, commits));
             }
         }
-        Ok((if self.is_equalizable(survey) { Plan::Equalize } else { Plan::Anew }, 0))
+        Ok((if self.is_equalizable(survey) { StartPlan::Equalize } else { StartPlan::Anew }, 0))
     }
 
     /// Whether the files are those that the owner of the mark can have left. A file that is gone is
@@ -289,9 +290,14 @@ impl<'a, S: Storage, E: Engine> Start<'a, '_, S, E> {
     }
 
     /// Makes disk and stream equal; tells how many records that took.
-    fn perform(&mut self, plan: Plan, survey: &Survey<'a, S, E>, stream: &mut OwnedStream) -> Result<u64, StartError> {
+    fn perform(
+        &mut self,
+        plan: StartPlan,
+        survey: &Survey<'a, S, E>,
+        stream: &mut OwnedStream,
+    ) -> Result<u64, StreamStartError> {
         match plan {
-            Plan::Anew => {
+            StartPlan::Anew => {
                 // Half of the files would be taken for all of them otherwise.
                 let nothing = MarkContents {
                     state: MarkState::Changing,
@@ -303,13 +309,13 @@ impl<'a, S: Storage, E: Engine> Start<'a, '_, S, E> {
                 survey.make_anew()?;
                 Ok(0)
             }
-            Plan::Equalize => {
+            StartPlan::Equalize => {
                 let mark = survey.mark.expect("a start that has no mark makes all files anew");
                 self.keeper.store(&MarkContents { state: MarkState::Changing, ..mark.clone() })?;
                 survey.equalize(mark)?;
                 Ok(0)
             }
-            Plan::Push => {
+            StartPlan::Push => {
                 survey.follow()?;
                 let left = survey.left_to_push(stream)?;
                 survey.push(&left, stream)

@@ -14,7 +14,7 @@ use crate::replicated::Acknowledgement;
 
 /// Why nothing more is written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Ended {
+pub enum StreamEnd {
     /// Another owner has appended to the stream.
     #[error("another broker has taken this broker's stream")]
     Taken,
@@ -26,15 +26,15 @@ pub enum Ended {
     Failed(String),
 }
 
-impl From<Ended> for Fault {
-    fn from(ended: Ended) -> Fault {
+impl From<StreamEnd> for Fault {
+    fn from(ended: StreamEnd) -> Fault {
         Fault::Failed(ended.to_string())
     }
 }
 
-impl From<Fault> for Ended {
-    fn from(fault: Fault) -> Ended {
-        Ended::Failed(fault.to_string())
+impl From<Fault> for StreamEnd {
+    fn from(fault: Fault) -> StreamEnd {
+        StreamEnd::Failed(fault.to_string())
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) const UNTIL_ANSWERED: u64 = u64::MAX;
 
 /// The engine, and what concerns all that is appended to it.
 #[derive(Debug)]
-pub(crate) struct Link<E> {
+pub(crate) struct EngineLink<E> {
     pub(crate) engine: E,
     has_stopped: AtomicBool,
     /// Records of these slots below these numbers are of no use.
@@ -94,9 +94,9 @@ impl WrittenCommit {
     }
 }
 
-impl<E: Engine> Link<E> {
-    pub(crate) fn new(engine: E, faults: EngineFaults) -> Link<E> {
-        Link { engine, has_stopped: AtomicBool::new(false), cuts: Mutex::default(), faults }
+impl<E: Engine> EngineLink<E> {
+    pub(crate) fn new(engine: E, faults: EngineFaults) -> EngineLink<E> {
+        EngineLink { engine, has_stopped: AtomicBool::new(false), cuts: Mutex::default(), faults }
     }
 
     pub(crate) fn stop(&self) {
@@ -133,18 +133,18 @@ impl<E: Engine> Link<E> {
     }
 
     /// Appends a record behind the record `last`, again until there is an answer, the engine fails
-    /// otherwise, it was asked `tries` times, or [`Link::stop`].
+    /// otherwise, it was asked `tries` times, or [`EngineLink::stop`].
     fn append(
         &self,
         mut last: RecordNumber,
         sent: &SentRecord<'_>,
         meanwhile: &mut dyn FnMut(),
-    ) -> Result<RecordNumber, Ended> {
+    ) -> Result<RecordNumber, StreamEnd> {
         let SentRecord { slot, record, tries } = *sent;
         let mut meanwhile = Some(meanwhile);
         for _ in 0..tries {
             if self.has_stopped() {
-                return Err(Ended::Failed(STOPPED.into()));
+                return Err(StreamEnd::Failed(STOPPED.into()));
             }
             let appended = self.engine.append(Subject::Slot(slot), last, record, &mut || {
                 if let Some(meanwhile) = meanwhile.take() {
@@ -155,19 +155,19 @@ impl<E: Engine> Link<E> {
                 Ok(number) => return Ok(number),
                 Err(EngineError::Unanswered(_)) if fault!(self, CountAhead) => return Ok(last + 1),
                 Err(EngineError::Unanswered(_)) => {}
-                Err(EngineError::Failed(text)) => return Err(Ended::Failed(text)),
+                Err(EngineError::Failed(text)) => return Err(StreamEnd::Failed(text)),
                 Err(EngineError::Refused) => match self.behind(last) {
                     Ok(Some(found)) if found.bytes == record => return Ok(found.number),
                     Ok(Some(found)) if fault!(self, RefusalIgnored) => last = found.number,
-                    Ok(Some(_)) => return Err(Ended::Taken),
-                    Ok(None) if self.engine.last().is_ok_and(|end| end < last) => return Err(Ended::Shorter),
+                    Ok(Some(_)) => return Err(StreamEnd::Taken),
+                    Ok(None) if self.engine.last().is_ok_and(|end| end < last) => return Err(StreamEnd::Shorter),
                     // The replica lacks the record that another one has refused this one for.
                     Ok(None) | Err(EngineError::Refused | EngineError::Unanswered(_)) => {}
-                    Err(EngineError::Failed(text)) => return Err(Ended::Failed(text)),
+                    Err(EngineError::Failed(text)) => return Err(StreamEnd::Failed(text)),
                 },
             }
         }
-        Err(Ended::Failed("the engine does not answer".into()))
+        Err(StreamEnd::Failed("the engine does not answer".into()))
     }
 }
 
@@ -221,7 +221,7 @@ impl OwnedStream {
     }
 
     /// What a mark says of files that have all of the stream.
-    pub(crate) fn mark<E: Engine>(&self, link: &Link<E>, acknowledgement: Acknowledgement) -> MarkContents {
+    pub(crate) fn mark<E: Engine>(&self, link: &EngineLink<E>, acknowledgement: Acknowledgement) -> MarkContents {
         let mut useless = link.cuts().clone();
         useless.extend(self.useless.iter().map(|slot| (*slot, 0)));
         MarkContents {
@@ -250,11 +250,11 @@ impl OwnedStream {
     /// `meanwhile` is called once, after the first one has been sent.
     pub(crate) fn append<E: Engine>(
         &mut self,
-        link: &Link<E>,
+        link: &EngineLink<E>,
         commit: &WrittenCommit,
         tries: u64,
         meanwhile: &mut dyn FnMut(),
-    ) -> Result<(), Ended> {
+    ) -> Result<(), StreamEnd> {
         for slot in &commit.removed {
             if self.segments.contains_key(slot) {
                 self.end_segment(*slot);
@@ -266,7 +266,7 @@ impl OwnedStream {
         let room = room.saturating_sub(COMMIT_BYTES + OTHER_BYTES * others.len());
         if room < PART_BYTES + SECTOR {
             let segments = self.segments.len();
-            return Err(Ended::Failed(format!(
+            return Err(StreamEnd::Failed(format!(
                 "the engine's records are too short for a table of {segments} segments"
             )));
         }
@@ -289,10 +289,10 @@ impl OwnedStream {
 
     fn append_piece<E: Engine>(
         &mut self,
-        link: &Link<E>,
+        link: &EngineLink<E>,
         piece: PieceOfCommit<'_>,
         meanwhile: &mut dyn FnMut(),
-    ) -> Result<(), Ended> {
+    ) -> Result<(), StreamEnd> {
         let PieceOfCommit { commit: WrittenCommit { slot, segment, file_bytes, .. }, .. } = piece;
         let (slot, segment, file_bytes) = (*slot, *segment, *file_bytes);
         let PieceOfCommit { has_more, others, parts, tries, .. } = piece;

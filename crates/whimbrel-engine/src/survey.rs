@@ -18,7 +18,7 @@ use crate::engine::{Engine, EngineError, RecordNumber, StreamRecord};
 use crate::mark::{MarkContents, StreamSegment};
 use crate::ranges::Ranges;
 use crate::record::{Commit, EngineRecord, Epoch, OtherSegment};
-use crate::start::{StartError, StartReport};
+use crate::start::{StartReport, StreamStartError};
 
 /// How often a start asks to take an epoch, while there is no answer, or a record of a greater one
 /// is found.
@@ -34,7 +34,7 @@ pub(crate) struct Taken<'a, S, E> {
 pub(crate) fn take<'a, S: Storage, E: Engine>(
     found: &'a StartScene<'a, S, E>,
     owner: u64,
-) -> Result<Taken<'a, S, E>, StartError> {
+) -> Result<Taken<'a, S, E>, StreamStartError> {
     let engine = &found.link.engine;
     let before = engine.epoch()?;
     let mut newest = before.as_ref().map_or(0, |before| before.number);
@@ -57,7 +57,7 @@ pub(crate) fn take<'a, S: Storage, E: Engine>(
         // The replica that told the newest epoch lacked a newer one.
         (newest, epoch) = (taken, next_epoch(greatest));
     }
-    Err(StartError::Taken)
+    Err(StreamStartError::Taken)
 }
 
 /// The next even number.
@@ -66,7 +66,11 @@ fn next_epoch(greatest: u64) -> u64 {
 }
 
 /// Appends a record of an epoch behind the newest one, again while there is no answer.
-pub(crate) fn take_once(engine: &impl Engine, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, StartError> {
+pub(crate) fn take_once(
+    engine: &impl Engine,
+    newest: RecordNumber,
+    record: &[u8],
+) -> Result<RecordNumber, StreamStartError> {
     for _ in 0..TAKES_MAX {
         let error = match engine.take(newest, record) {
             Ok(number) => return Ok(number),
@@ -75,41 +79,41 @@ pub(crate) fn take_once(engine: &impl Engine, newest: RecordNumber, record: &[u8
         // It may be there, although there was no answer, or one to a repeat of it.
         match engine.epoch()? {
             Some(found) if found.bytes == record => return Ok(found.number),
-            Some(found) if found.number != newest => return Err(StartError::Taken),
+            Some(found) if found.number != newest => return Err(StreamStartError::Taken),
             _ if matches!(error, EngineError::Failed(_)) => return Err(error.into()),
             _ => {}
         }
     }
-    Err(StartError::Engine(EngineError::Unanswered("no epoch could be taken".into())))
+    Err(StreamStartError::Engine(EngineError::Unanswered("no epoch could be taken".into())))
 }
 
-fn read_epoch(found: &StreamRecord) -> Result<Epoch, StartError> {
+fn read_epoch(found: &StreamRecord) -> Result<Epoch, StreamStartError> {
     match EngineRecord::decode(&found.bytes) {
         Ok(EngineRecord::Epoch(epoch)) => Ok(epoch),
-        _ => Err(StartError::Unreadable { number: found.number }),
+        _ => Err(StreamStartError::Unreadable { number: found.number }),
     }
 }
 
 /// Checks that the stream has the record of the mark's epoch, and all that the mark tells of.
-fn check_stream(engine: &impl Engine, mark: &MarkContents, taken: RecordNumber) -> Result<(), StartError> {
+fn check_stream(engine: &impl Engine, mark: &MarkContents, taken: RecordNumber) -> Result<(), StreamStartError> {
     let is_there = engine.find(mark.taken)?.is_some_and(|found| found.bytes == mark.epoch.encode());
     if is_there && mark.upto < taken {
         Ok(())
     } else {
-        Err(StartError::Remade { marked: mark.upto.max(mark.taken), last: taken - 1 })
+        Err(StreamStartError::Remade { marked: mark.upto.max(mark.taken), last: taken - 1 })
     }
 }
 
 fn survey_once<'a, S: Storage, E: Engine>(
     found: &'a StartScene<'a, S, E>,
     taken: RecordNumber,
-) -> Result<Survey<'a, S, E>, StartError> {
+) -> Result<Survey<'a, S, E>, StreamStartError> {
     if let Some(mark) = found.known() {
         let mut survey = Survey::new(found, Some(mark), taken);
         match survey.run() {
             Ok(()) => return Ok(survey),
             // The mark may be that of another state of the stream.
-            Err(StartError::Forked { .. } | StartError::Missing { .. }) => {}
+            Err(StreamStartError::Forked { .. } | StreamStartError::Missing { .. }) => {}
             Err(error) => return Err(error),
         }
     }
@@ -134,7 +138,7 @@ pub(crate) struct Survey<'a, S, E> {
     elsewhere: BTreeSet<RecordNumber>,
     /// Records, and their epochs, wherever these grow.
     epochs: Vec<(RecordNumber, u64)>,
-    pub(crate) seen: Seen,
+    pub(crate) seen: SurveyedStream,
     /// Commits whose last one has not been seen yet.
     unfinished: Option<Unfinished>,
     /// Commits that do not count, since their last one never was.
@@ -144,7 +148,7 @@ pub(crate) struct Survey<'a, S, E> {
 
 /// What the commits say.
 #[derive(Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SurveyedStream {
     /// The segments of the journal, by slot.
     pub(crate) segments: BTreeMap<Slot, StreamSegment>,
     parted: BTreeMap<Slot, Parted>,
@@ -166,19 +170,19 @@ pub(crate) struct Seen {
 struct Unfinished {
     numbers: RangeInclusive<RecordNumber>,
     epoch: u64,
-    before: Seen,
+    before: SurveyedStream,
 }
 
 impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
     fn new(found: &'a StartScene<'a, S, E>, mark: Option<&'a MarkContents>, taken: RecordNumber) -> Survey<'a, S, E> {
         let epoch = mark.map(|mark| (mark.taken, mark.epoch.epoch));
-        let seen = mark.map(|mark| Seen {
+        let seen = mark.map(|mark| SurveyedStream {
             segments: mark.segments.clone(),
             useless: mark.useless.clone(),
             newest: mark.upto,
             newest_epoch: mark.epoch.epoch,
             held: found.held_by_mark(),
-            ..Seen::default()
+            ..SurveyedStream::default()
         });
         Survey {
             found,
@@ -194,7 +198,10 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
     }
 
     /// Surveys all records before the one by which the stream was taken.
-    pub(crate) fn whole(found: &'a StartScene<'a, S, E>, taken: RecordNumber) -> Result<Survey<'a, S, E>, StartError> {
+    pub(crate) fn whole(
+        found: &'a StartScene<'a, S, E>,
+        taken: RecordNumber,
+    ) -> Result<Survey<'a, S, E>, StreamStartError> {
         let mut survey = Survey::new(found, None, taken);
         survey.run()?;
         Ok(survey)
@@ -211,7 +218,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
         known.is_none_or(|known| known.number != number)
     }
 
-    fn run(&mut self) -> Result<(), StartError> {
+    fn run(&mut self) -> Result<(), StreamStartError> {
         let engine = &self.found.link.engine;
         let mut last = self.seen.newest;
         while let Some(found) = engine.read(last + 1)?.filter(|found| found.number < self.taken) {
@@ -227,17 +234,17 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
             self.check_end()?;
         }
         match self.seen.parted.values().next() {
-            Some(Parted { missing, .. }) => Err(StartError::Missing { number: *missing }),
+            Some(Parted { missing, .. }) => Err(StreamStartError::Missing { number: *missing }),
             None => Ok(()),
         }
     }
 
     /// Surveys what was not read behind the newest commit: nothing there is ever removed.
-    fn check_end(&mut self) -> Result<(), StartError> {
+    fn check_end(&mut self) -> Result<(), StreamStartError> {
         let mut at = self.taken - 1;
         while at > self.seen.newest && !fault!(self.found.link, EndBelieved) {
             if !self.seen.others.contains(&at) {
-                let found = self.find(at)?.ok_or(StartError::Missing { number: at })?;
+                let found = self.find(at)?.ok_or(StreamStartError::Missing { number: at })?;
                 self.survey(&found)?;
             }
             at -= 1;
@@ -245,7 +252,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
         Ok(())
     }
 
-    fn find(&mut self, number: RecordNumber) -> Result<Option<StreamRecord>, StartError> {
+    fn find(&mut self, number: RecordNumber) -> Result<Option<StreamRecord>, StreamStartError> {
         let found = self.found.link.engine.find(number)?;
         if found.is_some() && self.elsewhere.insert(number) {
             self.report.found_elsewhere += 1;
@@ -253,9 +260,9 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
         Ok(found)
     }
 
-    fn survey(&mut self, found: &StreamRecord) -> Result<(), StartError> {
+    fn survey(&mut self, found: &StreamRecord) -> Result<(), StreamStartError> {
         let number = found.number;
-        match EngineRecord::decode(&found.bytes).map_err(|_| StartError::Unreadable { number })? {
+        match EngineRecord::decode(&found.bytes).map_err(|_| StreamStartError::Unreadable { number })? {
             EngineRecord::Epoch(epoch) => {
                 self.note_epoch(number, epoch.epoch);
                 self.note_confirmed(epoch.epoch);
@@ -278,7 +285,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
         greater && !fault!(self.found.link, OldEpochCounts)
     }
 
-    fn commit(&mut self, number: RecordNumber, commit: &Commit<'_>) -> Result<(), StartError> {
+    fn commit(&mut self, number: RecordNumber, commit: &Commit<'_>) -> Result<(), StreamStartError> {
         if self.is_old(number, commit.id.epoch) {
             self.report.dropped += 1;
             self.seen.others.insert(number);
@@ -347,7 +354,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
     }
 
     /// Compares a commit with its file.
-    fn compare(&mut self, commit: &Commit<'_>) -> Result<(), StartError> {
+    fn compare(&mut self, commit: &Commit<'_>) -> Result<(), StreamStartError> {
         let Commit { slot, segment, file_bytes, .. } = *commit;
         match self.found.files.get(&slot) {
             Some(file) if file.number == Some(segment) && file.bytes == file_bytes => {
@@ -366,7 +373,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
 
     /// Begins a segment: checks what the commit says of the others, and ends those that it does not
     /// name.
-    fn begin(&mut self, number: RecordNumber, commit: &Commit<'_>) -> Result<(), StartError> {
+    fn begin(&mut self, number: RecordNumber, commit: &Commit<'_>) -> Result<(), StreamStartError> {
         let is_named = |slot: &Slot| commit.others.iter().any(|other| other.slot == *slot);
         let known: BTreeSet<Slot> = self.seen.segments.keys().chain(self.seen.parted.keys()).copied().collect();
         for slot in known.into_iter().filter(|slot| !is_named(slot)).chain([commit.slot]) {
@@ -386,7 +393,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
 
     /// Whether all records of a segment are surveyed up to the newest one, as the record `by` names
     /// it; those that were not read are, if a replica has them.
-    fn has_all(&mut self, by: RecordNumber, of: OtherSegment) -> Result<bool, StartError> {
+    fn has_all(&mut self, by: RecordNumber, of: OtherSegment) -> Result<bool, StreamStartError> {
         let OtherSegment { slot, segment, newest } = of;
         if self.seen.parted.get(&slot).is_some_and(|parted| parted.segment == segment) {
             return Ok(false);
@@ -397,7 +404,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
             return Ok(true);
         }
         if newest < known {
-            return Err(StartError::Forked { number: by });
+            return Err(StreamStartError::Forked { number: by });
         }
         // Bounded by the records of a segment.
         let (mut at, mut lacking) = (newest, Vec::new());
@@ -410,27 +417,31 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
                 Ok(EngineRecord::Commit(earlier)) if (earlier.slot, earlier.segment) == (slot, segment) => {
                     earlier.before
                 }
-                _ => return Err(StartError::Unreadable { number: at }),
+                _ => return Err(StreamStartError::Unreadable { number: at }),
             };
             lacking.push(found.number);
         }
         for number in lacking.into_iter().rev() {
-            let found = self.find(number)?.ok_or(StartError::Missing { number })?;
+            let found = self.find(number)?.ok_or(StreamStartError::Missing { number })?;
             self.survey(&found)?;
         }
         Ok(true)
     }
 
     /// Calls `on` with all commits behind the mark that are of use, in the order of their numbers.
-    pub(crate) fn each(&self, mut on: impl FnMut(&Commit<'_>) -> Result<(), StartError>) -> Result<(), StartError> {
+    pub(crate) fn each(
+        &self,
+        mut on: impl FnMut(&Commit<'_>) -> Result<(), StreamStartError>,
+    ) -> Result<(), StreamStartError> {
         let engine = &self.found.link.engine;
         let (mut newest, mut last) = (BTreeMap::new(), self.mark.map_or(0, |mark| mark.upto));
         let mut on = |found: &StreamRecord| {
             let number = found.number;
-            let commit = match EngineRecord::decode(&found.bytes).map_err(|_| StartError::Unreadable { number })? {
-                EngineRecord::Commit(commit) if !self.is_old(number, commit.id.epoch) => commit,
-                _ => return Ok(()),
-            };
+            let commit =
+                match EngineRecord::decode(&found.bytes).map_err(|_| StreamStartError::Unreadable { number })? {
+                    EngineRecord::Commit(commit) if !self.is_old(number, commit.id.epoch) => commit,
+                    _ => return Ok(()),
+                };
             if commit.has_more && self.void.iter().any(|numbers| numbers.contains(&number)) {
                 return Ok(());
             }
@@ -445,7 +456,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
             let read = engine.read(last + 1)?.filter(|found| found.number < self.taken);
             let before = read.as_ref().map_or(self.taken, |found| found.number);
             while let Some(number) = elsewhere.next_if(|number| *number < before) {
-                on(&engine.find(number)?.ok_or(StartError::Missing { number })?)?;
+                on(&engine.find(number)?.ok_or(StreamStartError::Missing { number })?)?;
             }
             let Some(found) = read else { break };
             elsewhere.next_if_eq(&found.number);
@@ -455,7 +466,7 @@ impl<'a, S: Storage, E: Engine> Survey<'a, S, E> {
         let begin = self.mark.map_or(0, |mark| mark.upto);
         for (slot, segment) in self.seen.segments.iter().filter(|(_, segment)| segment.newest > begin) {
             if newest.get(slot) != Some(&segment.newest) {
-                return Err(StartError::Missing { number: segment.newest });
+                return Err(StreamStartError::Missing { number: segment.newest });
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ struct TwinStream {
     /// Records that the replica lacks which is asked first.
     hidden: BTreeSet<RecordNumber>,
     /// Requests that have not arrived yet.
-    late: Vec<Request>,
+    late: Vec<TwinRequest>,
     fates: Option<Box<dyn FnMut() -> RequestFate + Send>>,
     has_ended: bool,
     record_bytes_max: usize,
@@ -65,7 +65,7 @@ impl Default for TwinStream {
 
 /// A request to append.
 #[derive(Clone)]
-struct Request {
+struct TwinRequest {
     subject: Subject,
     /// The record that must be the last one: of its subject, or of all.
     behind: RecordNumber,
@@ -167,7 +167,7 @@ impl TwinStream {
         Err(EngineError::Failed("the broker has ended".into()))
     }
 
-    fn append(&mut self, request: &Request) -> Result<RecordNumber, EngineError> {
+    fn append(&mut self, request: &TwinRequest) -> Result<RecordNumber, EngineError> {
         if request.record.len() > self.record_bytes_max {
             return Err(EngineError::Failed(format!("a record has {} bytes", request.record.len())));
         }
@@ -193,7 +193,7 @@ impl TwinStream {
     }
 
     /// Sends a request to append.
-    fn send(&mut self, request: Request) -> Result<RecordNumber, EngineError> {
+    fn send(&mut self, request: TwinRequest) -> Result<RecordNumber, EngineError> {
         let lost = Err(EngineError::Unanswered("there was no answer".into()));
         match self.arrive()? {
             RequestFate::Answered => self.append(&request),
@@ -220,13 +220,13 @@ impl Engine for TwinEngine {
         record: &[u8],
         meanwhile: &mut dyn FnMut(),
     ) -> Result<RecordNumber, EngineError> {
-        let answer = self.state().send(Request { subject, behind: last, record: record.to_vec() });
+        let answer = self.state().send(TwinRequest { subject, behind: last, record: record.to_vec() });
         meanwhile();
         answer
     }
 
     fn take(&self, newest: RecordNumber, record: &[u8]) -> Result<RecordNumber, EngineError> {
-        self.state().send(Request { subject: Subject::Epoch, behind: newest, record: record.to_vec() })
+        self.state().send(TwinRequest { subject: Subject::Epoch, behind: newest, record: record.to_vec() })
     }
 
     fn epoch(&self) -> Result<Option<StreamRecord>, EngineError> {

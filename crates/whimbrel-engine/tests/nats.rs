@@ -1,4 +1,4 @@
-//! A journal on three real servers: `WHIMBREL_NATS_SERVER` names the program of a server; without
+//! A journal on three real servers: `NATS_SERVER` names the program of a server; without
 //! it nothing is tested here. `make test-engine` builds it and sets the variable.
 
 mod cluster;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cluster::{Cluster, SERVERS};
 use whimbrel_engine::nats::Nats;
-use whimbrel_engine::{Acknowledgement, Engine, Mark, Replicated, StartOptions, StartReport, Subject};
+use whimbrel_engine::{Acknowledgement, DirectoryMark, Engine, Replicated, StartOptions, StartReport, Subject};
 use whimbrel_journal::file::Directory;
 use whimbrel_journal::{Fault, Journal, Log, Options, ReadBuffer, StreamId, Wanted};
 
@@ -26,7 +26,7 @@ impl MarkFile {
     }
 }
 
-impl Mark for MarkFile {
+impl DirectoryMark for MarkFile {
     fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
         Ok(fs::read(&self.0).ok())
     }

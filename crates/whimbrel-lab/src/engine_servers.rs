@@ -13,7 +13,7 @@ use tempfile::TempDir;
 pub const SERVERS: usize = 3;
 
 /// Names the program of a server.
-pub const PROGRAM_VARIABLE: &str = "WHIMBREL_NATS_SERVER";
+pub const PROGRAM_VARIABLE: &str = "NATS_SERVER";
 
 /// Where `bench/install-peers.sh nats` leaves the program.
 const INSTALLED: &str = "target/bench-peers/nats-server";

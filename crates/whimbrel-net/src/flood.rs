@@ -295,22 +295,7 @@ impl Net {
             return self.announce_soon(now);
         }
         // Caused by a clock that ran ahead, or by another broker with the same data.
-        self.begin_anew(now, incarnation);
-    }
-
-    /// Goes on as an incarnation after this one. What other brokers adopted from this process is
-    /// void then.
-    fn begin_anew(&mut self, now: Time, incarnation: u64) {
-        self.identity.incarnation = incarnation.saturating_add(1);
-        self.sequence = 0;
-        let delta = self.own_interest.restart(self.identity.incarnation);
-        let version = self.own_interest.version();
-        let host = self.identity.host;
-        self.interests.set_own(host, self.identity.incarnation, version, delta);
-        self.record_for_all(None, |pending| {
-            pending.interests.insert(host);
-        });
-        self.announce_soon(now);
+        begin_anew(self, now, incarnation);
     }
 
     /// Handles an interest.
@@ -327,7 +312,7 @@ impl Net {
             // broker would take an interest of this one.
             if (update.incarnation, update.version) > (self.identity.incarnation, self.own_interest.version()) {
                 self.stats.outbid += 1;
-                self.begin_anew(io.now, update.incarnation);
+                begin_anew(self, io.now, update.incarnation);
                 self.pump_all(io);
             }
             return None;
@@ -415,4 +400,19 @@ impl Net {
             pending.has.remove(&host);
         });
     }
+}
+
+/// Goes on as an incarnation after this one. What other brokers adopted from this process is
+/// void then.
+fn begin_anew(net: &mut Net, now: Time, incarnation: u64) {
+    net.identity.incarnation = incarnation.saturating_add(1);
+    net.sequence = 0;
+    let delta = net.own_interest.restart(net.identity.incarnation);
+    let version = net.own_interest.version();
+    let host = net.identity.host;
+    net.interests.set_own(host, net.identity.incarnation, version, delta);
+    net.record_for_all(None, |pending| {
+        pending.interests.insert(host);
+    });
+    net.announce_soon(now);
 }

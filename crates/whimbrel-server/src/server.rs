@@ -173,9 +173,7 @@ impl Server {
     /// The data directory or a listener cannot be opened, or no certificate can be made. Everything
     /// is closed again then.
     pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
-        let monitor = config.data.as_ref().and_then(|data| data.engine.as_ref());
-        let monitor = monitor.map(|engine| Monitor::new(engine.monitors.clone()));
-        let opened = open_data(config, monitor.clone()).await?;
+        let Foundation { hub, lock, keeper, monitor } = Foundation::lay(config).await?;
         let mut ready = Ready::new(&config.name);
         ready.open.http_tls = !config.http_plain;
         let mut sockets = Vec::new();
@@ -186,12 +184,6 @@ impl Server {
             sockets.push((*listener, socket));
         }
         let (shown, access) = (Presented::of(config)?, Access::start(config.access.clone()).map_err(Error::Access)?);
-        let (hub, lock, keeper) = match opened {
-            Some(Opened { broker, store, clock, lock, keeper }) => {
-                (Hub::with_store(broker, store, clock), Some(lock), keeper.map(Arc::new))
-            }
-            None => (Hub::new(config.broker.clone(), seed().map_err(Error::System)?), None, None),
-        };
         hub.set_access(access.clone(), config.certificate.trust());
         let (links, address) = open_overlay(config, version, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
@@ -326,15 +318,34 @@ fn authorizer(config: &Config, access: &Arc<Access>) -> Arc<dyn Authorizer> {
     Arc::new(ByRules { access: access.clone(), trust: config.certificate.trust().cloned() })
 }
 
-/// Opens the data directory, if the broker has one.
-async fn open_data(config: &Config, monitor: Option<Arc<Monitor>>) -> Result<Option<Opened>, Error> {
-    let Some(opening) = config.data.clone() else { return Ok(None) };
-    if let Some(monitor) = &monitor {
-        monitor.check().await.map_err(|error| store::OpenError::from(EngineStartError::from(error)))?;
+/// What a server stands on.
+struct Foundation {
+    hub: Arc<Hub>,
+    lock: Option<Lock>,
+    keeper: Option<Arc<EngineKeeper>>,
+    /// Looks at the servers of the engine, if there is one.
+    monitor: Option<Arc<Monitor>>,
+}
+
+impl Foundation {
+    /// Opens the data directory and its engine, if the broker has them.
+    async fn lay(config: &Config) -> Result<Foundation, Error> {
+        let (broker, seed) = (config.broker.clone(), seed().map_err(Error::System)?);
+        let Some(opening) = config.data.clone() else {
+            return Ok(Foundation { hub: Hub::new(broker, seed), lock: None, keeper: None, monitor: None });
+        };
+        let monitor = opening.engine.as_ref().map(|engine| Monitor::new(engine.monitors.clone()));
+        if let Some(monitor) = &monitor {
+            let checked = monitor.check_at_start().await;
+            checked.map_err(|error| store::OpenError::from(EngineStartError::from(error)))?;
+        }
+        let looks = monitor.clone();
+        let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed, looks)).await;
+        let Opened { broker, store, clock, lock, keeper } =
+            opened.map_err(|error| Error::System(io::Error::other(error)))??;
+        let hub = Hub::with_store(broker, store, clock);
+        Ok(Foundation { hub, lock: Some(lock), keeper: keeper.map(Arc::new), monitor })
     }
-    let (broker, seed) = (config.broker.clone(), seed().map_err(Error::System)?);
-    let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed, monitor)).await;
-    Ok(Some(opened.map_err(|error| Error::System(io::Error::other(error)))??))
 }
 
 /// Runs a broker until SIGTERM or SIGINT. `announce` gets its addresses as soon as it serves.

@@ -7,7 +7,10 @@
 use std::sync::Arc;
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
-use whimbrel_engine::{Acknowledgement, Commit, CommitId, Engine, EngineRecord, Replicated, StartError, Subject};
+use whimbrel_engine::{
+    Acknowledgement, Commit, CommitId, DirectoryMark, Engine, EngineRecord, Replicated, StartOptions, StreamStartError,
+    Subject,
+};
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Fault, Slot, Storage};
 
@@ -37,6 +40,20 @@ pub(crate) struct BuiltIn {
     /// The fault.
     #[cfg(feature = "mutants")]
     pub(crate) mutant: Option<whimbrel_engine::EngineMutant>,
+}
+
+/// Says nothing of any disk.
+#[derive(Debug)]
+struct NoMark;
+
+impl DirectoryMark for NoMark {
+    fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
+        Ok(None)
+    }
+
+    fn store(&self, _: &[u8]) -> Result<(), Fault> {
+        Ok(())
+    }
 }
 
 /// A disk whose commits are records of a stream, too.
@@ -97,15 +114,20 @@ impl BrokerStream {
     }
 
     /// One try of a start; the epoch that was taken, and the disk.
-    fn start(&self, twin: Arc<Twin>, owner: u64) -> Result<(u64, OnEngine), StartError> {
+    fn start(&self, twin: Arc<Twin>, owner: u64) -> Result<(u64, OnEngine), StreamStartError> {
         let engine = Arc::clone(&self.engine);
         #[cfg(feature = "mutants")]
         if let Some(mutant) = self.built_in.mutant {
-            let started = Replicated::start_mutant(twin, engine, owner, self.acknowledgement, mutant);
+            let started = Replicated::start_mutant(twin, engine, NoMark, self.options(owner), mutant);
             return started.map(|(disk, report)| (report.epoch, disk));
         }
-        let started = Replicated::start(twin, engine, owner, self.acknowledgement);
+        let started = Replicated::start(twin, engine, NoMark, self.options(owner));
         started.map(|(disk, report)| (report.epoch, disk))
+    }
+
+    /// A disk without a mark is made anew, whatever it has.
+    fn options(&self, owner: u64) -> StartOptions {
+        StartOptions { owner, acknowledgement: self.acknowledgement, discards_local: true, imports: false }
     }
 
     /// Requests fare as the stream says from now on.
@@ -126,7 +148,7 @@ impl BrokerStream {
         let found = self.engine.find(before).ok().flatten().expect("it is in the list");
         let Ok(EngineRecord::Commit(commit)) = EngineRecord::decode(&found.bytes) else { return };
         let (id, parts) = (CommitId { epoch, number: u64::MAX }, vec![(0, &STRAY[..])]);
-        let record = Commit { id, before, others: Vec::new(), parts, ..commit }.encode();
+        let record = Commit { id, has_more: false, before, others: Vec::new(), parts, ..commit }.encode();
         let last = records.last().map_or(0, |(number, _)| *number);
         self.engine.append(subject, last, &record, &mut || {}).expect("it is behind the last one");
     }

@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Subcommand, value_parser};
 
 use whimbrel_server::config::schema::{KEYS, Key};
 use whimbrel_server::config::{Override, Problem, journal_place};
-use whimbrel_server::engine::{Adoption, EngineStatus, Seen, SeenServer, StartReport, status};
+use whimbrel_server::engine::{Adoption, EngineStatus, SeenServer, SeenSettings, StartReport, status};
 use whimbrel_server::store::{Opening, import};
 
 use crate::failure::{self, Failure};
@@ -170,7 +170,7 @@ fn words(seen: &EngineStatus) -> String {
     let mut wrongs = String::new();
     for SeenServer { address, seen: told } in &seen.servers {
         let cells = match told {
-            Seen::Settings { name: server, version, wrong, .. } => {
+            SeenSettings::Settings { name: server, version, wrong, .. } => {
                 if let Some(wrong) = wrong {
                     wrongs += &paint(&format!("the server at {address} {wrong}\n"), Tone::Warn, coloured);
                 }
@@ -178,7 +178,7 @@ fn words(seen: &EngineStatus) -> String {
                     if wrong.is_some() { Cell::new("wrong", Tone::Warn) } else { Cell::new("good", Tone::Good) };
                 [name(server).into(), version.clone().into(), copy(seen, server), address.clone().into(), settings]
             }
-            Seen::Silent { why } => {
+            SeenSettings::Silent { why } => {
                 wrongs += &paint(&format!("{address} does not tell settings: {why}\n"), Tone::Warn, coloured);
                 [Cell::none(), Cell::none(), Cell::none(), address.clone().into(), Cell::new("not told", Tone::Warn)]
             }

@@ -58,6 +58,7 @@ pub const LAYERS: &[Layer] = &[
             "whimbrel-selector",
             "whimbrel-access",
             "whimbrel-core",
+            "whimbrel-engine",
             "whimbrel-journal",
             "whimbrel-mqtt",
             "whimbrel-discovery",
@@ -67,7 +68,14 @@ pub const LAYERS: &[Layer] = &[
     Layer {
         name: "whimbrel-sim",
         pure: false,
-        uses: &["whimbrel-event", "whimbrel-selector", "whimbrel-journal", "whimbrel-core", "whimbrel-mqtt"],
+        uses: &[
+            "whimbrel-event",
+            "whimbrel-selector",
+            "whimbrel-journal",
+            "whimbrel-engine",
+            "whimbrel-core",
+            "whimbrel-mqtt",
+        ],
         tests_use: &["whimbrel-sim"],
     },
     Layer {
@@ -92,7 +100,8 @@ pub const LAYERS: &[Layer] = &[
         // the error can point into it.
         uses: &["whimbrel-selector", "whimbrel-server", "whimbrel-client", "whimbrel-sim", "whimbrel-lab"],
         // Wire: tests of untrusted input on the port of the links.
-        tests_use: &["whimbrel-mqtt", "whimbrel-wire"],
+        // Engine: how long a start looks at a lease.
+        tests_use: &["whimbrel-mqtt", "whimbrel-wire", "whimbrel-engine"],
     },
     Layer {
         name: "instructions",

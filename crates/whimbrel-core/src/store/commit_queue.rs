@@ -113,6 +113,11 @@ impl Wait {
         }
     }
 
+    /// Whether it is the answer of a refused event.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Wait::Answer(_, Answer::Accepted { result: Accepted::Refused(_), .. }))
+    }
+
     fn weight(&self) -> usize {
         match self {
             Wait::Event(held) => held.event.weight(),
@@ -126,6 +131,8 @@ impl Wait {
 pub(crate) struct CommitQueue {
     /// Batch numbers never descend.
     entries: VecDeque<(BatchNo, Wait)>,
+    /// Answers of refused events whose clients wait for nothing before them.
+    refusals: VecDeque<Wait>,
     bytes: usize,
     committed: BatchNo,
 }
@@ -173,11 +180,14 @@ impl CommitQueue {
 
     /// Whether the oldest entry need not wait any more.
     pub(crate) fn is_due(&self) -> bool {
-        self.entries.front().is_some_and(|(batch, _)| *batch <= self.committed)
+        !self.refusals.is_empty() || self.entries.front().is_some_and(|(batch, _)| *batch <= self.committed)
     }
 
     /// Takes the oldest entry, if it need not wait any more.
     pub(crate) fn pop(&mut self) -> Option<Wait> {
+        if let Some(refusal) = self.refusals.pop_front() {
+            return Some(refusal);
+        }
         let (_, wait) = self.is_due().then(|| self.entries.pop_front()).flatten()?;
         self.bytes -= wait.weight();
         Some(wait)
@@ -185,10 +195,11 @@ impl CommitQueue {
 
     /// Gives each entry that waits for a refused batch to `refuse`, in order: logged events whose
     /// own batch is in `refused` (ascending) and will never be durable, and all answers. What
-    /// `refuse` returns keeps the entry's place, so that answers stay in order. Entries behind a
-    /// refused event wait for the last batch before it that is not refused.
+    /// `refuse` returns keeps the entry's place, so that a client's answers stay in order; a
+    /// refusal need not wait if nothing of its client is before it. Entries behind a refused event
+    /// wait for the last batch before it that is not refused.
     pub(crate) fn refuse(&mut self, refused: &[BatchNo], mut refuse: impl FnMut(BatchNo, Wait) -> Option<Wait>) {
-        let mut last = BatchNo(0);
+        let (mut last, mut waiting) = (BatchNo(0), BTreeSet::new());
         for (batch, wait) in core::mem::take(&mut self.entries) {
             let is_refused = refused.binary_search(&batch).is_ok();
             last = if is_refused { last } else { batch };
@@ -201,7 +212,14 @@ impl CommitQueue {
                 Wait::Event(held) => Some(Wait::Event(held)),
                 answer => refuse(batch, answer),
             };
-            self.entries.extend(wait.map(|wait| (last, wait)));
+            let Some(wait) = wait else { continue };
+            match wait.whom().map(|whom| whom.link) {
+                Some(link) if wait.is_refusal() && !waiting.contains(&link) => self.refusals.push_back(wait),
+                link => {
+                    waiting.extend(link);
+                    self.entries.push_back((last, wait));
+                }
+            }
         }
     }
 
@@ -211,5 +229,46 @@ impl CommitQueue {
         let unknown = self.entries.split_off(due);
         self.bytes -= unknown.iter().map(|(_, wait)| wait.weight()).sum::<usize>();
         unknown.into_iter().map(|(_, wait)| wait).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Refusal;
+
+    fn answer(link: u32, tag: u16, result: Accepted) -> Wait {
+        Wait::Answer(
+            Recipient { link: Link(link), attachment: 1 },
+            Answer::Accepted { tag, qos: Qos::AtLeastOnce, result },
+        )
+    }
+
+    fn tag(wait: Option<Wait>) -> Option<u16> {
+        match wait {
+            Some(Wait::Answer(_, Answer::Accepted { tag, .. })) => Some(tag),
+            None => None,
+            other => panic!("no answer: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_refusal_waits_only_for_what_its_client_waits_for() {
+        let mut queue = CommitQueue::default();
+        // The batch of the first is in flight; those of the others will never be written.
+        queue.push(BatchNo(1), answer(1, 10, Accepted::Routed { matched: true }));
+        for (batch, link, tag) in [(2, 1, 11), (3, 2, 20), (4, 2, 21)] {
+            queue.push(BatchNo(batch), answer(link, tag, Accepted::Routed { matched: true }));
+        }
+        let refused = [2, 3, 4].map(BatchNo);
+        queue.refuse(&refused, |batch, wait| match wait {
+            Wait::Answer(whom, Answer::Accepted { tag, qos, .. }) if batch > BatchNo(1) => {
+                Some(Wait::Answer(whom, Answer::Accepted { tag, qos, result: Accepted::Refused(Refusal::LogFull) }))
+            }
+            other => Some(other),
+        });
+        assert_eq!([tag(queue.pop()), tag(queue.pop()), tag(queue.pop())], [Some(20), Some(21), None]);
+        queue.commit(BatchNo(1));
+        assert_eq!([tag(queue.pop()), tag(queue.pop()), tag(queue.pop())], [Some(10), Some(11), None]);
     }
 }

@@ -30,8 +30,8 @@ fn free_port() -> u16 {
 impl Cluster {
     /// Starts servers; `None`: there is no program.
     pub fn start() -> Option<Cluster> {
-        let Some(program) = std::env::var_os("WHIMBREL_NATS_SERVER") else {
-            println!("not tested: WHIMBREL_NATS_SERVER is not set; `make test-engine` sets it");
+        let Some(program) = std::env::var_os("NATS_SERVER") else {
+            println!("not tested: NATS_SERVER is not set; `make test-engine` sets it");
             return None;
         };
         let folder = tempfile::tempdir().expect("a folder");

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
 use whimbrel_engine::{
-    Acknowledgement, Engine, EngineError, RecordNumber, Replicated, StartError, StartOptions, StreamRecord, Subject,
+    Acknowledgement, Engine, EngineError, RecordNumber, Replicated, StartOptions, StreamRecord, StreamStartError,
+    Subject,
 };
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Log, Stepped, Storage};
 
 use crate::common::{Model, SMALL, Work, look};
-use crate::homes::{MarkTwin, Place, Start, started};
+use crate::homes::{MarkTwin, Place, RunningStart, started};
 
 /// A stream with what some work has committed.
-fn worked(start: &Start, seed: u64) -> (Arc<TwinEngine>, BTreeMap<u64, Model>) {
+fn worked(start: &RunningStart, seed: u64) -> (Arc<TwinEngine>, BTreeMap<u64, Model>) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let engine = Arc::new(TwinEngine::new());
     let (storage, _) = start(Place::new(&engine, 1, Acknowledgement::Engine)).expect("the broker starts");
@@ -31,7 +32,7 @@ fn worked(start: &Start, seed: u64) -> (Arc<TwinEngine>, BTreeMap<u64, Model>) {
     (engine, model)
 }
 
-fn started_again(start: &Start, engine: &Arc<TwinEngine>) -> Result<(BTreeMap<u64, Model>, u64), String> {
+fn started_again(start: &RunningStart, engine: &Arc<TwinEngine>) -> Result<(BTreeMap<u64, Model>, u64), String> {
     let (storage, report) = start(Place::new(engine, 2, Acknowledgement::Engine)).map_err(|error| error.to_string())?;
     let (log, opened) = Log::open(&storage, SMALL, 7).map_err(|error| error.to_string())?;
     if !opened.damages.is_empty() {
@@ -41,7 +42,7 @@ fn started_again(start: &Start, engine: &Arc<TwinEngine>) -> Result<(BTreeMap<u6
 }
 
 /// One replica lacks records; tells what is wrong.
-pub fn one_replica_lacks_some(start: &Start, seed: u64) -> Result<(), String> {
+pub fn one_replica_lacks_some(start: &RunningStart, seed: u64) -> Result<(), String> {
     let (engine, model) = worked(start, seed);
     let mut rng = fastrand::Rng::with_seed(seed);
     let commits = engine.records().into_iter().filter(|(_, subject)| *subject != Subject::Epoch);
@@ -91,11 +92,11 @@ fn the_last_record_of_the_stream_must_be_there() {
     let (last, _) = *engine.records().last().expect("there are some");
     engine.lose(last);
     let again = started(Place::new(&engine, 2, Acknowledgement::Both));
-    assert_eq!(again.map(|_| ()), Err(StartError::Missing { number: last }));
+    assert_eq!(again.map(|_| ()), Err(StreamStartError::Missing { number: last }));
 }
 
 /// The last commit before two starts, of which the first one did nothing; tells what is wrong.
-pub fn the_end_is_hidden(start: &Start) -> Result<(), String> {
+pub fn the_end_is_hidden(start: &RunningStart) -> Result<(), String> {
     let (engine, model) = worked(start, 5);
     let (last, _) = *engine.records().last().expect("there are some");
     started_again(start, &engine)?;
@@ -196,11 +197,11 @@ fn a_refused_start_leaves_the_disk_as_it_was() {
     };
     engine.lose(last);
     let again = started(discards(&engine));
-    assert_eq!(again.map(|_| ()), Err(StartError::Missing { number: last }));
+    assert_eq!(again.map(|_| ()), Err(StreamStartError::Missing { number: last }));
     assert!(!before.is_empty() && before == contents(&place.disk));
     // Nor does an empty stream remove a journal: that of another broker, or one that was made anew.
     let empty = started(discards(&Arc::default()));
-    assert_eq!(empty.map(|_| ()), Err(StartError::Empty));
+    assert_eq!(empty.map(|_| ()), Err(StreamStartError::Empty));
     assert_eq!(before, contents(&place.disk));
 }
 

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use whimbrel_engine::twin::TwinEngine;
-use whimbrel_engine::{Acknowledgement, Mark, Replicated, StartError, StartOptions, StartReport};
+use whimbrel_engine::{Acknowledgement, DirectoryMark, Replicated, StartOptions, StartReport, StreamStartError};
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Fault, Log, Stepped};
 
 use crate::common::{Model, SMALL, look};
 
 pub type TwinReplicated = Replicated<Arc<Twin>, Arc<TwinEngine>>;
-pub type Started = Result<(TwinReplicated, StartReport), StartError>;
+pub type Started = Result<(TwinReplicated, StartReport), StreamStartError>;
 
 /// How a broker is started.
-pub type Start = dyn Fn(Place) -> Started;
+pub type RunningStart = dyn Fn(Place) -> Started;
 
 /// A mark in memory, which fails from some store on.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl MarkTwin {
     }
 }
 
-impl Mark for MarkTwin {
+impl DirectoryMark for MarkTwin {
     fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
         Ok(self.0.lock().expect("no test has failed").stored.last().cloned())
     }
@@ -112,7 +112,7 @@ pub fn of_stream_alone(engine: &TwinEngine) -> Result<BTreeMap<u64, Model>, Stri
 }
 
 /// As [`of_stream_alone`], by a start of some kind.
-pub fn of_stream_alone_by(start: &Start, engine: &TwinEngine) -> Result<BTreeMap<u64, Model>, String> {
+pub fn of_stream_alone_by(start: &RunningStart, engine: &TwinEngine) -> Result<BTreeMap<u64, Model>, String> {
     let engine = Arc::new(engine.copied());
     let (storage, _) =
         start(Place::new(&engine, u64::MAX, Acknowledgement::Both)).map_err(|error| error.to_string())?;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
 use whimbrel_engine::{
-    Acknowledgement, Engine, RecordNumber, StartError, StartOptions, StartReport, Subject, begin_without_engine,
+    Acknowledgement, Engine, RecordNumber, StartOptions, StartReport, StreamStartError, Subject, begin_without_engine,
 };
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Log, OpenError, Stepped, Storage, Ticket};
 
 use crate::common::{Done, Model, SMALL, Work, apply, fates, look};
-use crate::homes::{MarkTwin, Place, Start, TwinReplicated, of_stream_alone, started};
+use crate::homes::{MarkTwin, Place, RunningStart, TwinReplicated, of_stream_alone, started};
 
 type Models = BTreeMap<u64, Model>;
 
@@ -125,7 +125,7 @@ fn are_all_there(engine: &TwinEngine, (behind, upto): (RecordNumber, RecordNumbe
 enum Outcome {
     Lives(Box<(TwinReplicated, StartReport)>),
     /// It has ended before it began.
-    Ended,
+    StreamEnd,
 }
 
 impl Story {
@@ -140,7 +140,7 @@ impl Story {
     }
 
     /// Lives once: starts, compares, and works until the end. Tells what is wrong.
-    fn live(&mut self, start: &Start, rng: &mut fastrand::Rng) -> Result<(), String> {
+    fn live(&mut self, start: &RunningStart, rng: &mut fastrand::Rng) -> Result<(), String> {
         self.life += 1;
         let at = usize::from(rng.u32(0..4) == 0);
         let mut home = std::mem::take(&mut self.homes[at]);
@@ -215,7 +215,7 @@ impl Story {
 
     fn live_with_engine(
         &mut self,
-        start: &Start,
+        start: &RunningStart,
         home: &mut Home,
         at: usize,
         place: &Place,
@@ -237,7 +237,7 @@ impl Story {
         let before = newest_of(&self.engine);
         let (storage, report) = match self.begin(start, home, place, &alone)? {
             Outcome::Lives(begun) => *begun,
-            Outcome::Ended => {
+            Outcome::StreamEnd => {
                 self.told.ended += 1;
                 home.appended.1 = last_of(&self.engine);
                 // It may have appended all before it ended.
@@ -264,7 +264,13 @@ impl Story {
     }
 
     /// Starts, and checks that the start is refused if it has to be, and else is not.
-    fn begin(&mut self, start: &Start, home: &mut Home, place: &Place, alone: &Models) -> Result<Outcome, String> {
+    fn begin(
+        &mut self,
+        start: &RunningStart,
+        home: &mut Home,
+        place: &Place,
+        alone: &Models,
+    ) -> Result<Outcome, String> {
         let mut place = place.again(self.life);
         let local = home.past.acknowledgement == Some(Acknowledgement::Local);
         // Where the stream is at a fork, by what was done here.
@@ -286,12 +292,12 @@ impl Story {
                     }
                     return Ok(Outcome::Lives(Box::new(begun)));
                 }
-                Err(StartError::Engine(_) | StartError::Disk(_)) => {
+                Err(StreamStartError::Engine(_) | StreamStartError::Disk(_)) => {
                     // It may have begun to give up what it was allowed to.
                     home.is_doubtful |= gave_up;
-                    return Ok(Outcome::Ended);
+                    return Ok(Outcome::StreamEnd);
                 }
-                Err(StartError::Diverged { commits }) if !gave_up && local => {
+                Err(StreamStartError::Diverged { commits }) if !gave_up && local => {
                     let fork = home.fork.is_some();
                     let nothing_lost = fork && !like.is_empty() && like.iter().all(|ticket| *ticket >= home.past.sure);
                     let is_exact = are_all_there(&self.engine, home.appended);
@@ -302,11 +308,13 @@ impl Story {
                     self.told.diverged += 1;
                     place.options.discards_local = true;
                 }
-                Err(StartError::Diverged { .. }) if !gave_up && home.is_doubtful => place.options.discards_local = true,
-                Err(StartError::Unmarked) if !gave_up && place.mark.stores() == 0 => {
+                Err(StreamStartError::Diverged { .. }) if !gave_up && home.is_doubtful => {
                     place.options.discards_local = true
                 }
-                Err(StartError::Empty) if alone.is_empty() && !place.options.imports => {
+                Err(StreamStartError::Unmarked) if !gave_up && place.mark.stores() == 0 => {
+                    place.options.discards_local = true
+                }
+                Err(StreamStartError::Empty) if alone.is_empty() && !place.options.imports => {
                     self.told.imported += 1;
                     place.options.imports = true;
                 }
@@ -420,7 +428,7 @@ fn work_until_the_end(work: &mut Work<'_, TwinReplicated>, storage: &TwinReplica
 }
 
 /// The first seed and life in which something is wrong.
-pub fn first_wrong(seeds: u64, start: &Start) -> Option<String> {
+pub fn first_wrong(seeds: u64, start: &RunningStart) -> Option<String> {
     let mut all = Told::default();
     for seed in 0..seeds {
         let mut rng = fastrand::Rng::with_seed(seed);

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
-use whimbrel_engine::{Acknowledgement, Behind, Ended, QUEUE_BYTES_MAX, StartError, Subject};
+use whimbrel_engine::{Acknowledgement, Behind, QUEUE_BYTES_MAX, StreamEnd, StreamStartError, Subject};
 use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{Log, SECTOR, Stepped, Storage};
 
 use crate::common::{Model, SMALL, Work, look};
-use crate::homes::{Place, Start, of_stream_alone, of_stream_alone_by, started};
+use crate::homes::{Place, RunningStart, of_stream_alone, of_stream_alone_by, started};
 
 /// A disk with what some work has acknowledged there, and nothing of it in the stream.
-fn worked_locally(start: &Start, seed: u64, steps: u32) -> Result<(Place, Vec<BTreeMap<u64, Model>>), String> {
+fn worked_locally(start: &RunningStart, seed: u64, steps: u32) -> Result<(Place, Vec<BTreeMap<u64, Model>>), String> {
     let place = Place::new(&Arc::default(), 1, Acknowledgement::Local);
     let (storage, _) = start(place.again(1)).map_err(|error| error.to_string())?;
     let (log, _) = Log::open(&storage, SMALL, 7).map_err(|error| error.to_string())?;
@@ -26,7 +26,7 @@ fn worked_locally(start: &Start, seed: u64, steps: u32) -> Result<(Place, Vec<BT
 }
 
 /// A place whose start ends after so many requests, and whether it did not end.
-fn ended_after(start: &Start, place: &Place, requests: u64) -> (Place, bool) {
+fn ended_after(start: &RunningStart, place: &Place, requests: u64) -> (Place, bool) {
     let place = Place { engine: Arc::new(place.engine.copied()), ..place.crashed(2, || Fate::Old) };
     let mut answered = 0;
     place.engine.set_fates(move || {
@@ -42,7 +42,7 @@ fn ended_after(start: &Start, place: &Place, requests: u64) -> (Place, bool) {
 const REQUESTS_MAX: u64 = 60;
 
 /// A start ends after each of the records that it appends; tells what is wrong with the stream.
-pub fn a_start_ends_at_each_record(start: &Start) -> Result<(), String> {
+pub fn a_start_ends_at_each_record(start: &RunningStart) -> Result<(), String> {
     let (place, possible) = worked_locally(start, 4, 700)?;
     for requests in 0..REQUESTS_MAX {
         let (place, has_begun) = ended_after(start, &place, requests);
@@ -77,7 +77,7 @@ fn a_start_that_ended_is_tried_again() {
 }
 
 /// A broker with a stream in between; tells what is wrong.
-pub fn another_owner_was_there(start: &Start) -> Result<(), String> {
+pub fn another_owner_was_there(start: &RunningStart) -> Result<(), String> {
     let (place, possible) = worked_locally(start, 6, 600)?;
     let (storage, _) = start(Place::new(&place.engine, 5, Acknowledgement::Both)).map_err(|error| error.to_string())?;
     let (log, _) = Log::open(&storage, SMALL, 7).map_err(|error| error.to_string())?;
@@ -86,7 +86,7 @@ pub fn another_owner_was_there(start: &Start) -> Result<(), String> {
     work.journal.settle();
     let of_other = look(&work.journal);
     let commits = match start(place.crashed(6, || Fate::Old)) {
-        Err(StartError::Diverged { commits }) => commits,
+        Err(StreamStartError::Diverged { commits }) => commits,
         other => return Err(format!("the start is not refused: {:?}", other.map(|(_, report)| report))),
     };
     if commits == 0 || commits > possible.len() as u64 {
@@ -183,7 +183,7 @@ fn an_engine_that_refuses_ends_the_journal() {
     work.journal.settle();
     assert_eq!(work.journal.log.poisoned(), None);
     let refused = storage.send().expect_err("another owner has the stream").to_string();
-    assert_eq!((storage.standing().ended, refused), (Some(Ended::Taken), Ended::Taken.to_string()));
+    assert_eq!((storage.standing().ended, refused), (Some(StreamEnd::Taken), StreamEnd::Taken.to_string()));
     assert!(!storage.wait_for_commits());
     work.append(1, 1, 10);
     work.journal.settle();

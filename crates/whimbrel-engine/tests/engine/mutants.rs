@@ -3,13 +3,13 @@
 use whimbrel_engine::{EngineMutant, Replicated};
 
 use crate::holes::{one_replica_lacks_some, the_end_is_hidden};
-use crate::homes::{Place, Start};
+use crate::homes::{Place, RunningStart};
 use crate::lives::first_wrong;
 use crate::local::{a_start_ends_at_each_record, another_owner_was_there};
 use crate::owners::{a_former_owner_has_appended, go_on_after_a_successor};
 use crate::refused::a_disk_fails_at_a_checkpoint;
 
-fn with(mutant: EngineMutant) -> Box<Start> {
+fn with(mutant: EngineMutant) -> Box<RunningStart> {
     Box::new(move |place: Place| {
         let Place { disk, engine, mark, options } = place;
         Replicated::start_mutant(disk, engine, mark, options, mutant)

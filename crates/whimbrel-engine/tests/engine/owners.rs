@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use whimbrel_engine::twin::TwinEngine;
 use whimbrel_engine::{
-    Acknowledgement, Commit, CommitId, Engine, EngineError, Epoch, RecordNumber, Replicated, StartError, StreamRecord,
-    Subject,
+    Acknowledgement, Commit, CommitId, Engine, EngineError, Epoch, RecordNumber, Replicated, StreamRecord,
+    StreamStartError, Subject,
 };
 use whimbrel_journal::twin::Twin;
 use whimbrel_journal::{Log, Stepped, Ticket};
 
 use crate::common::{SMALL, Work, look};
-use crate::homes::{MarkTwin, Place, Start, started};
+use crate::homes::{MarkTwin, Place, RunningStart, started};
 
 /// A former owner goes on to work while its successor does; tells what is wrong.
-pub fn go_on_after_a_successor(start: &Start, seed: u64) -> Result<(), String> {
+pub fn go_on_after_a_successor(start: &RunningStart, seed: u64) -> Result<(), String> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let engine = Arc::new(TwinEngine::new());
     let begin = |owner| start(Place::new(&engine, owner, Acknowledgement::Both)).map_err(|error| error.to_string());
@@ -78,7 +78,7 @@ fn the_former_owner_is_told_why_it_ends() {
 }
 
 /// A record of a former owner stands behind its successor's; tells what is wrong.
-pub fn a_former_owner_has_appended(start: &Start) -> Result<(), String> {
+pub fn a_former_owner_has_appended(start: &RunningStart) -> Result<(), String> {
     let engine = Arc::new(TwinEngine::new());
     let begin = |owner| start(Place::new(&engine, owner, Acknowledgement::Engine)).map_err(|error| error.to_string());
     let (former, _) = begin(1)?;
@@ -153,5 +153,5 @@ fn of_two_starts_at_once_one_is_refused() {
     let options = Place::new(&Arc::default(), 1, Acknowledgement::Both).options;
     let mark = Arc::new(MarkTwin::default());
     let start = Replicated::start(Arc::new(Twin::new()), Between(&engine, &epoch), mark, options);
-    assert_eq!(start.map(|_| ()), Err(StartError::Taken));
+    assert_eq!(start.map(|_| ()), Err(StreamStartError::Taken));
 }

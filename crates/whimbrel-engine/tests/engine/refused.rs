@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use whimbrel_engine::twin::TwinEngine;
-use whimbrel_engine::{Acknowledgement, Mark, StartError, StartOptions, begin_without_engine};
+use whimbrel_engine::{Acknowledgement, DirectoryMark, StartOptions, StreamStartError, begin_without_engine};
 use whimbrel_journal::twin::Fate;
 use whimbrel_journal::{Log, Stepped};
 
 use crate::common::{SMALL, Work, look};
-use crate::homes::{MarkTwin, Place, Start, of_stream_alone, started};
+use crate::homes::{MarkTwin, Place, RunningStart, of_stream_alone, started};
 
 /// A place where some work was done with its engine.
 fn worked(acknowledgement: Acknowledgement) -> Place {
@@ -29,14 +29,14 @@ fn work_a_little(storage: &impl whimbrel_journal::Storage, seed: u64) {
 #[test]
 fn a_directory_without_its_mark_is_not_believed() {
     let place = Place { mark: Arc::default(), ..worked(Acknowledgement::Both).again(2) };
-    assert_eq!(started(place.again(2)).map(|_| ()), Err(StartError::Unmarked));
+    assert_eq!(started(place.again(2)).map(|_| ()), Err(StreamStartError::Unmarked));
     let options = StartOptions { discards_local: true, ..place.options };
     let (_, report) = started(Place { options, ..place.again(3) }).expect("it starts");
     assert!(report.is_made_anew && report.discarded > 0, "{report:?}");
     // A mark that cannot be read is none.
     let place = worked(Acknowledgement::Both);
     place.mark.store(b"a later version").expect("it is stored");
-    assert_eq!(started(place).map(|_| ()), Err(StartError::Unmarked));
+    assert_eq!(started(place).map(|_| ()), Err(StreamStartError::Unmarked));
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_stream_that_was_made_anew_or_is_another_one_is_refused() {
     let place = worked(Acknowledgement::Both);
     let other: Arc<TwinEngine> = Arc::default();
     let remade = |place: &Place, owner| match started(place.again(owner)).map(|_| ()) {
-        Err(StartError::Remade { marked, last }) => (marked, last),
+        Err(StreamStartError::Remade { marked, last }) => (marked, last),
         other => panic!("{other:?}"),
     };
     let place = Place { engine: Arc::clone(&other), ..place };
@@ -62,7 +62,7 @@ fn a_journal_is_appended_to_an_empty_stream_if_that_is_wanted() {
     let place = Place::new(&Arc::default(), 1, Acknowledgement::Both);
     work_a_little(&place.disk, 5);
     let seen = look(&Stepped::new(Log::open(&place.disk, SMALL, 7).expect("it opens").0, &place.disk));
-    assert_eq!(started(place.again(1)).map(|_| ()), Err(StartError::Empty));
+    assert_eq!(started(place.again(1)).map(|_| ()), Err(StreamStartError::Empty));
     let options = StartOptions { imports: true, ..place.options };
     let (_, report) = started(Place { options, ..place.again(2) }).expect("it starts");
     assert!(report.pushed > 1 && !report.is_made_anew, "{report:?}");
@@ -89,7 +89,7 @@ fn what_the_engine_alone_had_refuses_a_start_after_one_without_it() {
     work_a_little(&place.disk, 8);
     let before = of_stream_alone(&place.engine);
     let again = started(place.crashed(3, || Fate::Old)).map(|_| ());
-    assert!(matches!(again, Err(StartError::Diverged { commits: 1.. })), "{again:?}");
+    assert!(matches!(again, Err(StreamStartError::Diverged { commits: 1.. })), "{again:?}");
     let options = StartOptions { discards_local: true, ..place.options };
     started(Place { options, ..place.crashed(4, || Fate::Old) }).expect("it starts");
     assert_eq!(of_stream_alone(&place.engine), before);
@@ -100,7 +100,7 @@ fn files_that_are_half_made_are_not_opened_without_an_engine() {
     let place = worked(Acknowledgement::Both);
     let fresh = Place::new(&place.engine, 2, Acknowledgement::Both);
     fresh.disk.fail_from(2);
-    assert!(matches!(started(fresh.again(2)).map(|_| ()), Err(StartError::Disk(_))));
+    assert!(matches!(started(fresh.again(2)).map(|_| ()), Err(StreamStartError::Disk(_))));
     let fresh = fresh.crashed(3, || Fate::Old);
     let refused = begin_without_engine(&fresh.mark).expect_err("it is refused").to_string();
     assert!(refused.contains("the directory is not whole"), "{refused}");
@@ -110,7 +110,7 @@ fn files_that_are_half_made_are_not_opened_without_an_engine() {
 }
 
 /// The disk fails while a mark is stored and files are synced; tells what is wrong.
-pub fn a_disk_fails_at_a_checkpoint(start: &Start) -> Result<(), String> {
+pub fn a_disk_fails_at_a_checkpoint(start: &RunningStart) -> Result<(), String> {
     let place = Place::new(&Arc::default(), 1, Acknowledgement::Engine);
     let (storage, _) = start(place.again(1)).map_err(|error| error.to_string())?;
     let (log, _) = Log::open(&storage, SMALL, 7).map_err(|error| error.to_string())?;

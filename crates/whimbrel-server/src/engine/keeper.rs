@@ -1,7 +1,8 @@
-//! What an owner of a stream does all the time, on threads of its own, as its calls block: it renews
-//! the lease, looks whether its epoch is still the newest one, removes records that are of no use,
-//! and marks how far the files are whole; and with acknowledgements by the disk it sends what the
-//! stream does not have yet.
+//! What an owner of a stream does all the time, on threads of its own, as its calls block.
+//!
+//! It renews the lease, looks whether its epoch is still the newest one, removes records that are
+//! of no use, and marks how far the files are whole; and with acknowledgements by the disk it sends
+//! what the stream does not have yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,8 +14,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::watch;
 use whimbrel_engine::nats::Nats;
 use whimbrel_engine::{
-    Acknowledgement, Behind, Ended, Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, Lease, Leases,
-    RecordNumber, StartReport,
+    Acknowledgement, Behind, Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, Lease, Leases, RecordNumber,
+    StartReport, StreamEnd,
 };
 
 use super::measured::Appends;
@@ -67,7 +68,7 @@ pub(crate) struct EngineAccount {
 /// Ends with the broker; dropping it leaves the lease to be found dead.
 #[derive(Debug)]
 pub(crate) struct EngineKeeper {
-    shared: Arc<Shared>,
+    shared: Arc<KeptStream>,
     /// `None` once the broker has ended.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// The thread that sends commits, with acknowledgements by the disk.
@@ -83,7 +84,7 @@ const SENT_WITHIN: Duration = Duration::from_secs(5);
 /// Pause between two looks whether it has.
 const SENT_LOOK: Duration = Duration::from_millis(20);
 
-struct Shared {
+struct KeptStream {
     owned: Owned,
     monitor: Arc<Monitor>,
     ended: watch::Sender<Option<EngineEnd>>,
@@ -93,9 +94,9 @@ struct Shared {
     revision: Mutex<RecordNumber>,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for KeptStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("lease", &self.owned.lease).finish_non_exhaustive()
+        f.debug_struct("KeptStream").field("lease", &self.owned.lease).finish_non_exhaustive()
     }
 }
 
@@ -106,7 +107,7 @@ impl EngineKeeper {
     /// The system gives no thread.
     pub(super) fn start(owned: Owned, monitor: Arc<Monitor>) -> std::io::Result<EngineKeeper> {
         let sends = owned.acknowledgement == Acknowledgement::Local;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(KeptStream {
             revision: Mutex::new(owned.revision),
             owned,
             monitor,
@@ -152,7 +153,7 @@ impl EngineKeeper {
 
     /// The numbers for metrics.
     pub(crate) fn account(&self) -> EngineAccount {
-        let Shared { owned, monitor, lease_failures, .. } = &*self.shared;
+        let KeptStream { owned, monitor, lease_failures, .. } = &*self.shared;
         EngineAccount {
             epoch: owned.lease.epoch,
             latency: Some(owned.appends.latency()),
@@ -188,7 +189,7 @@ impl EngineKeeper {
     }
 }
 
-impl Shared {
+impl KeptStream {
     /// Sends what the engine does not have yet, until writing has ended.
     fn send(&self) {
         while self.owned.disk.wait_for_commits() && self.owned.disk.send().is_ok() {}
@@ -214,7 +215,7 @@ impl Shared {
     fn look_at_end(&self) {
         match self.owned.disk.standing().ended {
             None => {}
-            Some(Ended::Taken) => self.end(EngineEnd::Taken),
+            Some(StreamEnd::Taken) => self.end(EngineEnd::Taken),
             Some(ended) => self.end(EngineEnd::Failed(ended.to_string())),
         }
     }

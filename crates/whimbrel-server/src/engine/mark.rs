@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use whimbrel_engine::Mark;
+use whimbrel_engine::DirectoryMark;
 use whimbrel_journal::Fault;
 
 /// Name of the file.
@@ -33,7 +33,7 @@ impl MarkFile {
     }
 }
 
-impl Mark for MarkFile {
+impl DirectoryMark for MarkFile {
     fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
         match fs::read(self.directory.join(NAME)) {
             Ok(bytes) => Ok(Some(bytes)),

@@ -46,18 +46,18 @@ impl Appends {
 /// An engine whose appends are measured: from the first request to the acknowledgement, repeats
 /// included.
 #[derive(Debug)]
-pub(super) struct Measured<E> {
+pub(super) struct MeasuredEngine<E> {
     engine: E,
     appends: Appends,
 }
 
-impl<E> Measured<E> {
-    pub(super) fn new(engine: E, appends: Appends) -> Measured<E> {
-        Measured { engine, appends }
+impl<E> MeasuredEngine<E> {
+    pub(super) fn new(engine: E, appends: Appends) -> MeasuredEngine<E> {
+        MeasuredEngine { engine, appends }
     }
 }
 
-impl<E: Engine> Engine for Measured<E> {
+impl<E: Engine> Engine for MeasuredEngine<E> {
     fn append(
         &self,
         subject: Subject,
@@ -115,7 +115,7 @@ mod tests {
     fn a_record_waits_from_its_first_request_to_its_acknowledgement() {
         let twin = Arc::new(TwinEngine::new());
         let appends = Appends::new();
-        let engine = Measured::new(Arc::clone(&twin), appends.clone());
+        let engine = MeasuredEngine::new(Arc::clone(&twin), appends.clone());
         let append = || engine.append(Subject::Slot(0), 0, b"record", &mut || {});
         assert_eq!(appends.waiting(), Duration::ZERO);
         twin.set_fates(|| RequestFate::RequestLost);

@@ -21,13 +21,20 @@ pub(crate) use keeper::{EngineAccount, EngineKeeper};
 pub(crate) use mark::MarkFile;
 pub(crate) use measured::latency;
 pub(crate) use monitor::{Monitor, MonitorAccount};
-pub use monitor::{Seen, SeenServer, ServersError};
+pub use monitor::{SeenServer, SeenSettings, ServersError};
 pub use start::EngineStartError;
-pub(crate) use start::{StartPlace, start};
+pub(crate) use start::{EngineHome, start};
 pub use status::{EngineStatus, status};
 
 /// Copies of a broker's stream.
 pub const REPLICAS: usize = 3;
+
+/// How long a start tries to reach an engine that does not answer: longer than the servers take to
+/// choose a leader.
+const REACHED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Pause between two tries to reach the engine.
+const TRIES_EVERY: Duration = Duration::from_millis(500);
 
 /// The engine of a broker, and how it is used.
 #[derive(Clone, Debug)]

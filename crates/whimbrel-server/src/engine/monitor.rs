@@ -15,9 +15,9 @@ use semver::Version;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::REPLICAS;
+use super::{REACHED_WITHIN, REPLICAS, TRIES_EVERY};
 
 /// How often the servers are looked at.
 const CHECKED_EVERY: Duration = Duration::from_secs(60);
@@ -89,13 +89,13 @@ pub struct SeenServer {
     pub address: String,
     /// What it tells.
     #[serde(flatten)]
-    pub seen: Seen,
+    pub seen: SeenSettings,
 }
 
 /// What a server's monitoring tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Seen {
+pub enum SeenSettings {
     /// Its settings.
     Settings {
         /// Its random name.
@@ -138,9 +138,9 @@ struct JetStreamConfig {
 }
 
 impl Varz {
-    fn seen(self) -> Seen {
+    fn seen(self) -> SeenSettings {
         let wrong = self.wrong();
-        Seen::Settings { id: self.server_id, name: self.server_name, version: self.version, wrong }
+        SeenSettings::Settings { id: self.server_id, name: self.server_name, version: self.version, wrong }
     }
 
     /// What is wrong with a server.
@@ -193,11 +193,11 @@ impl Monitor {
         let (mut found, mut silent, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
         for SeenServer { address, seen } in self.look().await {
             match seen {
-                Seen::Settings { id, wrong: fault, .. } => {
+                SeenSettings::Settings { id, wrong: fault, .. } => {
                     wrong.extend(fault.map(|wrong| ServersError::Wrong { address, wrong }));
                     found.insert(id);
                 }
-                Seen::Silent { why } => silent.push(format!("{address}: {why}")),
+                SeenSettings::Silent { why } => silent.push(format!("{address}: {why}")),
             }
         }
         *self.account.lock() = MonitorAccount { wrong: wrong.len() as u64, silent: silent.len() as u64 };
@@ -208,6 +208,20 @@ impl Monitor {
         if told < wanted { Err(ServersError::Silent { told, wanted, silent }) } else { Ok(()) }
     }
 
+    /// Looks at all servers until most have answered, at most for [`REACHED_WITHIN`].
+    ///
+    /// # Errors
+    /// As [`Monitor::check`].
+    pub(crate) async fn check_at_start(&self) -> Result<(), ServersError> {
+        let begun = Instant::now();
+        loop {
+            match self.check().await {
+                Err(ServersError::Silent { .. }) if begun.elapsed() < REACHED_WITHIN => sleep(TRIES_EVERY).await,
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// Asks all servers for their settings.
     pub(super) async fn look(&self) -> Vec<SeenServer> {
         let ask = |address: &String| {
@@ -215,7 +229,7 @@ impl Monitor {
             async move {
                 let seen = match varz(&address).await {
                     Ok(varz) => varz.seen(),
-                    Err(why) => Seen::Silent { why },
+                    Err(why) => SeenSettings::Silent { why },
                 };
                 SeenServer { address, seen }
             }

@@ -8,26 +8,19 @@ use std::time::{Duration, Instant};
 use whimbrel_engine::nats::Nats;
 use whimbrel_engine::{
     Claim, ClaimStep, ClaimTerms, Engine, EngineError, LEASE_OBSERVED_FOR, Lease, Leases, RecordNumber, Replicated,
-    StartError, StartOptions,
+    StartOptions, StreamStartError,
 };
 use whimbrel_journal::Storage;
 use whimbrel_journal::file::Directory;
 
 use super::keeper::{EngineKeeper, Owned};
-use super::measured::{Appends, Measured};
+use super::measured::{Appends, MeasuredEngine};
 use super::monitor::{Monitor, ServersError};
 use super::process;
-use super::{Adoption, EngineOptions, MarkFile};
-
-/// How long a start tries to reach an engine that does not answer: longer than the servers take to
-/// choose a leader.
-const REACHED_WITHIN: Duration = Duration::from_secs(30);
+use super::{Adoption, EngineOptions, MarkFile, REACHED_WITHIN, TRIES_EVERY};
 
 /// How often a start looks at the lease of another owner.
 const LOOKS_EVERY: Duration = Duration::from_millis(250);
-
-/// Pause between two tries to reach the engine.
-const TRIES_EVERY: Duration = Duration::from_millis(500);
 
 /// Why a broker cannot start with its engine. Each text says what is wrong and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +53,7 @@ pub enum EngineStartError {
         /// The broker's name.
         broker: String,
         /// Why, and what to do.
-        cause: StartError,
+        cause: StreamStartError,
     },
     /// The servers may lose what they acknowledge.
     #[error(transparent)]
@@ -71,12 +64,12 @@ pub enum EngineStartError {
 }
 
 /// What to do about a stream that cannot be started from, in the words of the command.
-fn hint(cause: &StartError, broker: &str) -> String {
+fn hint(cause: &StreamStartError, broker: &str) -> String {
     match cause {
-        StartError::Empty => {
+        StreamStartError::Empty => {
             format!(" (whimbrel engine import --name {broker}, with --engine and --data as for serve)")
         }
-        StartError::Unmarked | StartError::Diverged { .. } => {
+        StreamStartError::Unmarked | StreamStartError::Diverged { .. } => {
             format!(" (whimbrel engine import --discard-local --name {broker}, with --engine and --data as for serve)")
         }
         _ => String::new(),
@@ -84,10 +77,10 @@ fn hint(cause: &StartError, broker: &str) -> String {
 }
 
 /// The disk of a broker with an engine.
-pub(super) type EngineDisk = Replicated<Directory, Measured<Arc<Nats>>>;
+pub(super) type EngineDisk = Replicated<Arc<Directory>, MeasuredEngine<Arc<Nats>>>;
 
 /// The directory with which a broker starts.
-pub(crate) struct StartPlace {
+pub(crate) struct EngineHome {
     /// The journal's.
     pub(crate) directory: Directory,
     /// Its mark.
@@ -103,23 +96,32 @@ pub(crate) struct StartPlace {
 /// See [`EngineStartError`].
 pub(crate) fn start(
     options: &EngineOptions,
-    place: StartPlace,
+    place: EngineHome,
     monitor: Arc<Monitor>,
 ) -> Result<(Arc<dyn Storage + Send + Sync>, EngineKeeper), EngineStartError> {
-    let StartPlace { directory, mark, owner } = place;
+    let EngineHome { directory, mark, owner } = place;
     let nats = Arc::new(connect(options)?);
     let mut lease = Lease { owner, epoch: 0, released: false, place: here(), process: process::own() };
-    let mut revision = claim(options, &*nats, &lease)?;
+    let mut revision = claim(options, &nats, &lease)?;
     let appends = Appends::new();
-    let engine = Measured::new(Arc::clone(&nats), appends.clone());
-    let begun = Instant::now();
+    let (directory, mark) = (Arc::new(directory), Arc::new(mark));
     let start = StartOptions {
         owner,
         acknowledgement: options.acknowledgement,
         discards_local: options.adoption == Adoption::Discard,
         imports: options.adoption == Adoption::Import,
     };
-    let started = Replicated::start(directory, engine, mark, start);
+    let begun = Instant::now();
+    let started = loop {
+        let engine = MeasuredEngine::new(Arc::clone(&nats), appends.clone());
+        match Replicated::start(Arc::clone(&directory), engine, Arc::clone(&mark), start) {
+            // Nothing has been decided, or it is done again.
+            Err(StreamStartError::Engine(EngineError::Unanswered(_))) if begun.elapsed() < REACHED_WITHIN => {
+                thread::sleep(TRIES_EVERY);
+            }
+            outcome => break outcome,
+        }
+    };
     let (disk, report) = started.map_err(|cause| {
         lease.released = true;
         // Without it, the next start looks for some seconds whether this one lives.

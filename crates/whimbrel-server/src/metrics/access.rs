@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 
-use super::{put, put_family};
+use super::encoding::{put, put_family};
 use crate::access::Access;
 
 pub(super) fn encode(encoder: &mut DescriptorEncoder, access: &Access) -> fmt::Result {

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use whimbrel_core::cache::PartitionGauges;
 use whimbrel_core::{GapClass, GapCounts, GapReason, Stats};
 
-use super::put_family;
+use super::encoding::put_family;
 use super::selectors::label;
 use crate::api::answers::Lost;
 use crate::api::lost;

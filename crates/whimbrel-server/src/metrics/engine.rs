@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::put;
+use super::encoding::put;
 use crate::engine::{self, EngineAccount};
 
 /// Encodes the engine's numbers; `overdue`: how often it did not answer for too long.

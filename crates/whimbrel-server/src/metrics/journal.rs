@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::put;
+use super::encoding::put;
 use crate::store::StoreAccount;
 
 /// Name, help text, and how the number is read.

@@ -6,7 +6,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{put, put_family};
+use super::encoding::{put, put_family};
 use crate::overlay::{CHANNELS, LinkAccount, OverlayAccount, PeerAccount};
 
 /// Name, help text, and how the number is read.

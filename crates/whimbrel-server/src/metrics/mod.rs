@@ -5,6 +5,7 @@ mod broker;
 mod cache;
 mod classic;
 mod discovery;
+mod encoding;
 mod engine;
 mod fences;
 mod journal;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -36,6 +37,7 @@ use crate::engine::EngineKeeper;
 use crate::process;
 use crate::store;
 use crate::telemetry::Counts;
+use encoding::{put, put_family};
 
 /// Why a connection did not begin MQTT, or was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -373,23 +375,4 @@ impl Snapshot {
         }
         put(encoder, "process_max_fds", "Open files that are allowed", &gauge(process::file_limit()))
     }
-}
-
-fn put(encoder: &mut DescriptorEncoder, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
-    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
-}
-
-/// Counters that differ in one label.
-fn put_family<T: EncodeLabelValue>(
-    encoder: &mut DescriptorEncoder,
-    name: &str,
-    help: &str,
-    label: &str,
-    counts: impl Iterator<Item = (T, u64)>,
-) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(name, help, None, ConstCounter::new(0u64).metric_type())?;
-    for (value, count) in counts {
-        ConstCounter::new(count).encode(metric.encode_family(&[(label, value)])?)?;
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use whimbrel_core::HangUp;
 use whimbrel_core::overlay::{DomainPlace, FrameClass, LinkInfo, Occupancy, OverlayStats, RerouteCause, RoamGauges};
 
-use super::{put, put_family};
+use super::encoding::{put, put_family};
 
 /// Name, help text, and how the number is read.
 type Row<F> = (&'static str, &'static str, F);

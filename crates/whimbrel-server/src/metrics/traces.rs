@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 
-use super::{put, put_family};
+use super::encoding::{put, put_family};
 use crate::telemetry::Counts;
 
 pub fn encode(encoder: &mut DescriptorEncoder, counts: &Counts) -> fmt::Result {

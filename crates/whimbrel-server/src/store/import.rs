@@ -15,7 +15,7 @@ pub fn import(opening: &Opening) -> Result<Option<StartReport>, OpenError> {
     let _lock = lock(&opening.directory)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let monitor = Monitor::new(engine.monitors.clone());
-    let checked = runtime.map_err(OpenError::System)?.block_on(monitor.check());
+    let checked = runtime.map_err(OpenError::System)?.block_on(monitor.check_at_start());
     checked.map_err(EngineStartError::from)?;
     let keeper = disk(opening, Some(monitor))?.keeper;
     let report = keeper.as_ref().map(|keeper| keeper.report());

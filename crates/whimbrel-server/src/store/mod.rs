@@ -10,6 +10,7 @@ pub mod check;
 mod import;
 mod null;
 mod open;
+mod put;
 mod read;
 mod signal;
 mod streams;

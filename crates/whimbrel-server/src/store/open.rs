@@ -25,7 +25,7 @@ use super::streams::{PUBENDS, Streams};
 use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
-use crate::engine::{self, EngineKeeper, EngineOptions, EngineStartError, MarkFile, Monitor, StartPlace};
+use crate::engine::{self, EngineHome, EngineKeeper, EngineOptions, EngineStartError, MarkFile, Monitor};
 
 /// Bytes of the largest batch, which is what one commit makes durable. Longer batches make room for
 /// longer events.
@@ -266,7 +266,7 @@ pub(super) fn disk(opening: &Opening, monitor: Option<Arc<Monitor>>) -> Result<J
     };
     check_owner(&opening.directory)?;
     let owner = directory.random().map_err(fault)?;
-    let (disk, keeper) = engine::start(engine, StartPlace { directory, mark, owner }, monitor)?;
+    let (disk, keeper) = engine::start(engine, EngineHome { directory, mark, owner }, monitor)?;
     Ok(JournalDisk { disk, identity, keeper: Some(keeper) })
 }
 

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use whimbrel_core::store::{Batch, BatchNo, Disk as State, EVENT_HEAD, Fetched, StreamName, Write};
+use whimbrel_core::store::{BatchNo, Disk as State, EVENT_HEAD, Fetched};
 use whimbrel_event::Time;
-use whimbrel_journal::{Log, Map, Need, Refused, Ticket};
+use whimbrel_journal::{Map, Need, Refused, Ticket};
 use whimbrel_mqtt::{ConnId, Input, MqttBroker, Output};
 
+use super::put::{need, put};
 use super::read::{Answer, Reader, Slice};
 use super::signal::Signal;
 use super::streams::Streams;
@@ -342,12 +343,14 @@ impl Store {
             return Ok(());
         }
         self.has_piece = false;
+        let is_overdue = self.is_overdue(now);
         let Store { journal, streams, map, .. } = self;
         let mut last = None;
         let submitted = journal.submit(|log| {
             let mut outcome = Ok(());
             while let Some(batch) = broker.batch() {
-                match put(&batch, log, streams, map) {
+                let room = if is_overdue && batch.has_event() { Err(Refused::Full) } else { Ok(()) };
+                match room.and_then(|()| put(&batch, log, streams, map)) {
                     Ok(ticket) => last = Some((ticket, broker.submitted())),
                     Err(refused) => {
                         outcome = Err(Stuck { refused, has_event: batch.has_event() });
@@ -466,71 +469,6 @@ impl Store {
         let closed = Arc::try_unwrap(journal).map_or(Ok(()), Disk::close);
         signal.silence();
         closed
-    }
-}
-
-/// Room that a batch of the core needs in a batch of the journal.
-///
-/// # Errors
-/// A stream that the batch writes to is stopped.
-fn need(batch: &Batch<'_>, log: &Log, streams: &Streams) -> Result<Need, Refused> {
-    let mut need = Need::default();
-    let record = |need: &mut Need, log: &Log, stream: StreamName, bytes: usize| {
-        need.streams += 1;
-        need.record(bytes);
-        match streams.find(stream) {
-            Some(stream) => log.check_stream(stream),
-            None => {
-                need.changes += 1;
-                Ok(())
-            }
-        }
-    };
-    for write in batch.writes() {
-        match write {
-            Write::Event { pubend, event, .. } => {
-                let bytes = Write::event_parts(event).iter().map(|part| part.len()).sum();
-                record(&mut need, log, StreamName::Events(pubend), bytes)?;
-            }
-            Write::Record { stream, body, .. } => record(&mut need, log, stream, body.len())?,
-            Write::Put { key, value } => need.put(key.len(), value.len()),
-            Write::Forget { key } => need.put(key.len(), 0),
-            Write::Chop { stream, .. } => need.changes += streams.chops(stream),
-            Write::Reserve { .. } => need.changes += 1,
-        }
-    }
-    if need.puts > 0 {
-        need.streams += 1;
-        log.check_stream(streams.map)?;
-    }
-    Ok(need)
-}
-
-/// Puts a batch of the core into a batch of the journal: all of it, or nothing.
-fn put(batch: &Batch<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
-    log.require(need(batch, log, streams)?)?;
-    let mut ticket = log.accepted();
-    for write in batch.writes() {
-        let taken = put_one(write, log, streams, map);
-        ticket = taken.expect("what is required before is not refused");
-    }
-    Ok(ticket)
-}
-
-fn put_one(write: Write<'_>, log: &mut Log, streams: &mut Streams, map: &mut Map) -> Result<Ticket, Refused> {
-    match write {
-        Write::Event { pubend, tick, event } => {
-            let stream = streams.take_for(log, StreamName::Events(pubend), tick)?;
-            log.append(stream, tick.0, &Write::event_parts(event))
-        }
-        Write::Record { stream, tick, body } => {
-            let stream = streams.take_for(log, stream, tick)?;
-            log.append(stream, tick.0, &[body])
-        }
-        Write::Put { key, value } => map.put(log, key, value),
-        Write::Forget { key } => map.remove(log, key),
-        Write::Chop { stream, upto } => streams.chop(log, stream, upto),
-        Write::Reserve { upto } => log.reserve(streams.ticks, upto.0),
     }
 }
 

@@ -58,6 +58,7 @@ pub fn keep_all(config: &mut Config, directory: &Path) {
         accept_clock: false,
         topics: config.topics.clone(),
         keeps_nothing: false,
+        engine: None,
     });
 }
 

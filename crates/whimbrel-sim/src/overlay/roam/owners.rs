@@ -65,7 +65,7 @@ pub(super) struct Ownership {
 
 impl Client {
     /// Its connections to a process stay when that moves from one node to another.
-    pub(super) fn stay_with(&mut self, (node, former): (usize, usize)) {
+    pub(super) fn stay_with(&mut self, node: usize, former: usize) {
         if self.conn.is_some() && self.node == node {
             self.node = former;
         }
@@ -95,7 +95,7 @@ impl World<'_> {
         if self.random.chance(LONELY_PERMILLE) {
             self.net.leave_alone(former);
         } else {
-            self.clients.iter_mut().for_each(|client| client.stay_with((node, former)));
+            self.clients.iter_mut().for_each(|client| client.stay_with(node, former));
         }
         self.book.troubles.taken.insert(process, now);
         self.ownership.successions += 1;

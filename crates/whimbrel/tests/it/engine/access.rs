@@ -89,7 +89,7 @@ async fn a_credential_is_good_for_one_broker() {
     refused.expect_err("south's epoch is not north's to take");
     // South goes on, and north is a broker with that credential.
     publish(&writer, 10..20).await;
-    assert_eq!(running.metric("whimbrel_engine_epoch").await, 1.0);
+    assert_eq!(running.metric("whimbrel_engine_epoch").await, 2.0);
     let other = broker(with("north", &north, 3));
     let (writer, _events) = client(&other.url, "writer").await;
     publish(&writer, 0..10).await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use whimbrel_client::{Client, Event, Events, Message, Options, Publish, QoS, Subscription};
 use whimbrel_lab::engine_servers::{EngineServers, EngineServersOptions, PROGRAM_VARIABLE, SERVERS};
 
-use crate::common::{Ends, ready_with, text, url_of, whimbrel};
+use crate::common::{Ends, ready_logging, text, url_of, whimbrel};
 
 /// For anything that a test waits for.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub struct Broker {
 
 /// Starts a broker, and waits until it serves.
 pub fn broker(command: Command) -> Broker {
-    let (process, ready) = ready_with(command);
+    let (process, ready) = ready_logging(command, Stdio::inherit());
     let http = ready["http"].as_str().expect("its address").to_owned();
     Broker { process, url: url_of(&ready), http }
 }
@@ -72,6 +72,7 @@ impl Broker {
                 return status;
             }
             assert!(begun.elapsed() < DEADLINE, "it still runs");
+            // tidy: poll — the process has ended
             std::thread::park_timeout(LOOK);
         }
     }

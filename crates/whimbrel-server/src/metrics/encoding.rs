@@ -1,0 +1,26 @@
+//! Encodes single metrics.
+
+use std::fmt;
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelValue, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+
+/// One without labels.
+pub(super) fn put(encoder: &mut DescriptorEncoder, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+/// Counters that differ in one label.
+pub(super) fn put_family<T: EncodeLabelValue>(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    label: &str,
+    counts: impl Iterator<Item = (T, u64)>,
+) -> fmt::Result {
+    let mut metric = encoder.encode_descriptor(name, help, None, ConstCounter::new(0u64).metric_type())?;
+    for (value, count) in counts {
+        ConstCounter::new(count).encode(metric.encode_family(&[(label, value)])?)?;
+    }
+    Ok(())
+}
