@@ -150,9 +150,9 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
     /// the disk and the stream equal.
     ///
     /// # Errors
-    /// See [`StreamStartError`]. It may be tried again, whatever the error; nothing has been written
-    /// to the disk, and only the epoch to the stream, unless the disk, the mark or the engine
-    /// failed.
+    /// See [`StreamStartError`]. It may be tried again, whatever the error; nothing has been
+    /// written to the disk, and only the epoch to the stream, unless the disk, the mark or the
+    /// engine failed.
     pub fn start(
         disk: S,
         engine: E,
