@@ -13,3 +13,5 @@ export NATS_SERVER=$PWD/target/bench-peers/nats-server
 export CARGO_INCREMENTAL=0
 cargo test --locked --profile quick --package whimbrel-engine --test nats -- --test-threads 1 --nocapture
 cargo test --locked --profile quick --package whimbrel --test it -- engine:: --test-threads 1 --nocapture
+# The page about it, command by command.
+WALK=engine.md PATH=$PWD/target/bench-peers:$PATH WHIMBREL_BIN=${CARGO_TARGET_DIR:-$PWD/target}/quick/whimbrel tests/docs/run walks

@@ -18,6 +18,8 @@ PLACES = {"/var/lib/whimbrel": "data", "/etc/whimbrel": "etc", "/backup": "backu
 SUBSCRIBERS = re.compile(r"^(mosquitto_sub|whimbrel sub|python3 follow\.py)\b")
 # Another broker than ours, which goes on as well.
 MOSQUITTO = re.compile(r"^mosquitto -c (\S+)")
+# A server of an engine, which goes on as well.
+NATS = re.compile(r"^nats-server -c (\S+)")
 # What a reader is told to do with a command that goes on.
 INTERRUPTED = re.compile(r"#.*\b(interrupt|stop) it\b")
 PASSWORD = "a long password\n"
@@ -148,9 +150,9 @@ class Walk(Tour):
             self.subscriber = terminal
             until(lambda: self.has_subscribed(terminal, command, before, where), terminal.told)
 
-    def start_mosquitto(self, command, where):
-        """mosquitto has no line that says that it is ready, but it listens."""
-        port = int(re.search(r"^listener (\d+)", (self.here / MOSQUITTO.match(command).group(1)).read_text(), re.MULTILINE).group(1))
+    def start_other(self, command, configuration, where):
+        """Other servers have no line that says that they are ready, but they listen."""
+        port = int(re.search(r"^listen(?:er|: 127\.0\.0\.1:) ?(\d+)", (self.here / configuration).read_text(), re.MULTILINE).group(1))
         for terminal in self.all:
             if terminal.port == port and terminal.process.poll() is None:
                 terminal.process.send_signal(signal.SIGTERM)
@@ -193,8 +195,9 @@ class Walk(Tour):
 
     def command(self, command, where):
         command = command.strip()
-        if MOSQUITTO.match(command):
-            return self.start_mosquitto(command, where)
+        other = MOSQUITTO.match(command) or NATS.match(command)
+        if other:
+            return self.start_other(command.removesuffix("&"), other.group(1), where)
         is_broker = command.startswith("whimbrel serve") and "--check" not in command
         if is_broker or (SUBSCRIBERS.match(command) and not re.search(r"--(count|within)\b|-C \d", command)):
             self.go_on(command, where)

@@ -3,6 +3,7 @@
 //! and sets the variable.
 
 mod access;
+mod local;
 mod outages;
 mod owners;
 mod rig;
