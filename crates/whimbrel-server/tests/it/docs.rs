@@ -45,7 +45,7 @@ fn rows(keys: impl Iterator<Item = &'static Key>) -> String {
 fn configuration() {
     let section = |name: &'static str| rows(KEYS.iter().filter(move |key| key.section == name && !key.is_later()));
     let mut text = format!("\n### Top level\n{}", section(""));
-    for name in ["log", "place", "telemetry", "identity", "overlay", "journal", "limits"] {
+    for name in ["log", "place", "telemetry", "identity", "overlay", "journal", "engine", "limits"] {
         write!(text, "\n### `[{name}]`\n{}", section(name)).expect("a string");
     }
     text += "\n### Reserved for later versions\nAsking for one of these is an error that says so.\n\n| key | flag, variable | what it will be |\n|---|---|---|\n";
