@@ -4,6 +4,7 @@
     scripts/run-tests.py quick untimed     those in which time is virtual, or plays no part
     scripts/run-tests.py quick timed       those that start brokers, and wait for them
     scripts/run-tests.py quick measured    those that measure what this machine can do, and need it for themselves
+    scripts/run-tests.py quick engine      those of an engine, whose servers' program NATS_SERVER names; the others leave these out
 
 The first argument is the profile. `cargo test` would run all of them in one go, and cannot choose by package without building much of it once more: which
 features of a dependency are wanted depends on the packages that are chosen. What waits for real brokers leaves most of a machine idle, and what computes needs
@@ -21,6 +22,8 @@ import time
 TIMED = {"whimbrel", "whimbrel-server", "whimbrel-client"}
 # What they model depends on what a commit and an event cost here, as they find it: beside others those cost too much.
 MEASURED = {"whimbrel tests/lab.rs"}
+# What tests an engine is a part of a program, and starts servers of its own: one test at a time.
+ENGINE = {"whimbrel-engine tests/nats.rs": [], "whimbrel tests/it/main.rs": ["engine::"]}
 
 
 def group(package, name):
@@ -42,13 +45,17 @@ def programs(profile):
 
 def main():
     profile, which = sys.argv[1:]
-    chosen = [one for one in programs(profile) if group(one[0], one[2]) == which]
+    chosen = [one for one in programs(profile) if (one[2] in ENGINE if which == "engine" else group(one[0], one[2]) == which)]
+    environment = dict(os.environ)
+    if which != "engine":
+        environment.pop("NATS_SERVER", None)
     assert chosen, f"no test program is {which}"
     failed, took = [], []
     for _, place, name, program in sorted(chosen):
         print(f"\n     Running {name}", flush=True)
         began = time.monotonic()
-        ended = subprocess.run([program], cwd=place, env={**os.environ, "CARGO_MANIFEST_DIR": str(place)}).returncode
+        only = [*ENGINE[name], "--test-threads", "1"] if which == "engine" else []
+        ended = subprocess.run([program, *only], cwd=place, env={**environment, "CARGO_MANIFEST_DIR": str(place)}).returncode
         took.append((time.monotonic() - began, name))
         if ended:
             failed.append(f"{name} (exit code {ended})")

@@ -60,9 +60,17 @@ pub fn program() -> Result<PathBuf> {
     })
 }
 
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
-    Ok(listener.local_addr().context("a port that is bound has no number")?.port())
+/// Free ports, all of them different.
+fn free_ports<const N: usize>() -> Result<[u16; N]> {
+    // Each is taken until all are known.
+    let mut taken = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
+        *port = listener.local_addr().context("a port that is bound has no number")?.port();
+        taken.push(listener);
+    }
+    Ok(ports)
 }
 
 impl EngineServers {
@@ -72,11 +80,13 @@ impl EngineServers {
     /// The program cannot be started.
     pub fn start(program: &Path, options: &EngineServersOptions) -> Result<EngineServers> {
         let folder = tempfile::tempdir().context("cannot make a folder for the engine's servers")?;
-        let routes = (0..SERVERS).map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
+        let ports = free_ports::<{ 3 * SERVERS }>()?;
+        let routes = &ports[..SERVERS];
         let listed: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
         let mut servers = Vec::new();
         for (number, route) in routes.iter().enumerate() {
-            let server = Server { port: free_port()?, monitor: free_port()?, process: None };
+            let [port, monitor] = [SERVERS + number, 2 * SERVERS + number].map(|at| ports[at]);
+            let server = Server { port, monitor, process: None };
             let sync = options.sync_interval.as_deref().unwrap_or("always");
             let configuration = format!(
                 "listen: 127.0.0.1:{}\nhttp: 127.0.0.1:{}\nserver_name: n{number}\nmax_payload: 8MB\n\

@@ -4,7 +4,7 @@
 //! each turn, puts each as a whole into a batch of the journal, and tells the broker how far they
 //! are durable. The disk is a [`Twin`]: sectors that were not synced are lost, or torn, when the
 //! world crashes. With a replicated engine a commit is a record of a stream, too, see
-//! [`crate::engine`]; then half of them are made when they begin and told of when they end, so that
+//! `engine.rs`; then half of them are made when they begin and told of when they end, so that
 //! a process may end before it learns of them.
 
 use std::collections::{BTreeMap, VecDeque};

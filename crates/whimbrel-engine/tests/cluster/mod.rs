@@ -22,9 +22,10 @@ pub struct Cluster {
     servers: Vec<Option<Child>>,
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").port()
+/// Free ports, all of them different: each is taken until all are known.
+fn free_ports(count: usize) -> Vec<u16> {
+    let taken: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
+    taken.iter().map(|listener| listener.local_addr().expect("it is bound").port()).collect()
 }
 
 impl Cluster {
@@ -35,8 +36,8 @@ impl Cluster {
             return None;
         };
         let folder = tempfile::tempdir().expect("a folder");
-        let ports: Vec<u16> = (0..SERVERS).map(|_| free_port()).collect();
-        let routes: Vec<u16> = (0..SERVERS).map(|_| free_port()).collect();
+        let mut ports = free_ports(2 * SERVERS);
+        let routes = ports.split_off(SERVERS);
         let listed: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
         for (number, (port, route)) in ports.iter().zip(&routes).enumerate() {
             let config = format!(
