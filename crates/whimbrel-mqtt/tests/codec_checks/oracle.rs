@@ -128,8 +128,12 @@ const STRICTER: &[Stricter] = &[
     ),
 ];
 
+/// A CONNECT of 3.1.1 with the bit of bridges in its protocol level.
+const OF_A_BRIDGE: &[u8] = b"\x10\x0d\0\x04MQTT\x84\x02\0\0\0\x01a";
+
 /// Every listed difference is one.
 pub fn check_list() {
+    differential(OF_A_BRIDGE);
     for class in STRICTER {
         let cut = frame(class.example, MAX).expect("well-formed").expect("complete");
         assert_eq!(cut.whole.len(), class.example.len(), "{}", class.cause);
@@ -151,6 +155,9 @@ fn laxer(packet: &Packet<'_>) -> Option<&'static str> {
         Packet::Connect(connect) if connect.password.is_some() && connect.user_name.is_none() => {
             Some("it refuses a password without a user name in MQTT 5 too, which section 3.1.2.9 allows")
         }
+        Packet::Connect(connect) if connect.bridge => Some(
+            "it does not know the bit in the protocol level of 3.1.1 by which bridges ask for subscriptions of theirs",
+        ),
         Packet::Subscribe(subscribe) if subscribe.filters.iter().any(|f| share_name_is_bad(f.filter)) => {
             Some("it checks the syntax of shared filters, which here is the selector's")
         }
