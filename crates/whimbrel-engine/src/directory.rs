@@ -70,6 +70,11 @@ impl<'a, S: Storage, E: Engine> StartScene<'a, S, E> {
         self.files.values().any(|file| file.number.is_some())
     }
 
+    /// Whether no start has begun to change the files and not ended.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.mark.as_ref().is_none_or(|mark| mark.state != MarkState::Changing)
+    }
+
     /// The mark that records of the stream can be compared with.
     pub(crate) fn known(&self) -> Option<&MarkContents> {
         self.mark.as_ref().filter(|mark| mark.upto > 0)

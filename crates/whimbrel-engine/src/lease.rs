@@ -1,7 +1,7 @@
 //! The lease of a broker's name: tells a start that another process is the broker.
 //!
-//! A lease is a courtesy, not a guard: that only one owner writes is ensured by epochs alone. So
-//! its times are measured by the one who looks, and no clocks are compared.
+//! A lease is a courtesy, not a guard: epochs alone ensure that only one owner writes. So a start
+//! measures the lease of another owner with its own clock, and no clocks are compared.
 
 use core::time::Duration;
 
@@ -99,11 +99,8 @@ pub enum ClaimStep {
         /// The newest revision.
         after: RecordNumber,
     },
-    /// It looks again at this time at the latest.
-    LookAgain {
-        /// The time at which the lease is taken for dead.
-        by: Duration,
-    },
+    /// It looks again: the lease has not been observed for long enough.
+    LookAgain,
     /// It gives up: another owner has renewed the lease. `None`: of an unknown form.
     Lives(Option<Lease>),
 }
@@ -119,18 +116,19 @@ impl Claim {
         self.first = None;
     }
 
-    /// Judges a lease that was read at a time, measured from any fixed moment. `is_dead` tells
-    /// whether the process that a lease names is known to have ended.
+    /// Judges a lease that was read at a time, measured from any fixed moment. `is_gone` tells
+    /// whether its owner is known not to be another one that lives: its process has ended, or it is
+    /// this start itself, whose write was not answered.
     pub fn look(
         &mut self,
         at: Duration,
         found: Option<&LeaseEntry>,
-        is_dead: impl FnOnce(&Lease) -> bool,
+        is_gone: impl FnOnce(&Lease) -> bool,
     ) -> ClaimStep {
         let revision = found.map_or(0, |found| found.revision);
         let lease = found.and_then(|found| Lease::decode(&found.bytes));
         let is_free = match &lease {
-            Some(lease) => lease.released || is_dead(lease),
+            Some(lease) => lease.released || is_gone(lease),
             None => found.is_none() && !self.terms.had_owner,
         };
         if is_free || self.terms.takes {
@@ -140,8 +138,8 @@ impl Claim {
         if first.revision != revision {
             return ClaimStep::Lives(lease);
         }
-        let by = first.at + LEASE_OBSERVED_FOR;
-        if at >= by { ClaimStep::Take { after: revision } } else { ClaimStep::LookAgain { by } }
+        let is_observed = at >= first.at + LEASE_OBSERVED_FOR;
+        if is_observed { ClaimStep::Take { after: revision } } else { ClaimStep::LookAgain }
     }
 }
 
@@ -172,8 +170,8 @@ mod tests {
         let released = entry(7, 1, true);
         assert_eq!(claim(true, false).look(at(0), Some(&released), unknown), ClaimStep::Take { after: 7 });
         let kept = entry(8, 1, false);
-        let is_dead = |lease: &Lease| lease.owner == 1;
-        assert_eq!(claim(true, false).look(at(0), Some(&kept), is_dead), ClaimStep::Take { after: 8 });
+        let is_gone = |lease: &Lease| lease.owner == 1;
+        assert_eq!(claim(true, false).look(at(0), Some(&kept), is_gone), ClaimStep::Take { after: 8 });
         assert_eq!(claim(true, true).look(at(0), Some(&kept), unknown), ClaimStep::Take { after: 8 });
     }
 
@@ -181,15 +179,15 @@ mod tests {
     fn a_lease_that_is_not_renewed_is_taken_when_it_has_been_looked_at_for_long_enough() {
         let (mut claim, found) = (claim(true, false), entry(7, 1, false));
         let by = at(1_000) + LEASE_OBSERVED_FOR;
-        assert_eq!(claim.look(at(1_000), Some(&found), unknown), ClaimStep::LookAgain { by });
-        assert_eq!(claim.look(by - at(1), Some(&found), unknown), ClaimStep::LookAgain { by });
+        assert_eq!(claim.look(at(1_000), Some(&found), unknown), ClaimStep::LookAgain);
+        assert_eq!(claim.look(by - at(1), Some(&found), unknown), ClaimStep::LookAgain);
         assert_eq!(claim.look(by, Some(&found), unknown), ClaimStep::Take { after: 7 });
     }
 
     #[test]
     fn an_owner_without_a_lease_may_live() {
         let mut claim = claim(true, false);
-        assert!(matches!(claim.look(at(0), None, unknown), ClaimStep::LookAgain { .. }));
+        assert!(matches!(claim.look(at(0), None, unknown), ClaimStep::LookAgain));
         assert!(matches!(claim.look(at(1), Some(&entry(1, 1, false)), unknown), ClaimStep::Lives(Some(_))));
     }
 
@@ -198,8 +196,8 @@ mod tests {
         let (mut claim, found) = (claim(true, false), entry(7, 1, false));
         claim.look(at(0), Some(&found), unknown);
         claim.missed();
-        let by = at(9_000) + LEASE_OBSERVED_FOR;
-        assert_eq!(claim.look(at(9_000), Some(&found), unknown), ClaimStep::LookAgain { by });
+        assert_eq!(claim.look(at(9_000), Some(&found), unknown), ClaimStep::LookAgain);
+        assert_eq!(claim.look(at(9_000) + LEASE_OBSERVED_FOR, Some(&found), unknown), ClaimStep::Take { after: 7 });
     }
 
     #[test]
@@ -212,9 +210,18 @@ mod tests {
         assert_eq!((lease.owner, lease.epoch), (1, 3));
         let mut other = Claim::new(ClaimTerms { had_owner: false, takes: false });
         let foreign = |revision| LeaseEntry { revision, bytes: b"?".to_vec() };
-        assert!(matches!(other.look(at(0), Some(&foreign(1)), unknown), ClaimStep::LookAgain { .. }));
+        assert!(matches!(other.look(at(0), Some(&foreign(1)), unknown), ClaimStep::LookAgain));
         assert_eq!(other.look(at(1), Some(&foreign(2)), unknown), ClaimStep::Lives(None));
         assert_eq!(Lease::decode(b"{}"), None);
+    }
+
+    #[test]
+    fn the_own_lease_whose_write_was_not_answered_is_written_again() {
+        let mut claim = claim(true, false);
+        let is_own = |lease: &Lease| lease.owner == 2;
+        assert_eq!(claim.look(at(0), Some(&entry(7, 1, false)), is_own), ClaimStep::LookAgain);
+        assert_eq!(claim.look(LEASE_OBSERVED_FOR, Some(&entry(7, 1, false)), is_own), ClaimStep::Take { after: 7 });
+        assert_eq!(claim.look(at(6_250), Some(&entry(8, 2, false)), is_own), ClaimStep::Take { after: 8 });
     }
 
     #[test]

@@ -16,8 +16,9 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use whimbrel_journal::{Fault, HEAD, SECTOR, Slot};
+use whimbrel_journal::{Fault, Slot};
 
+use crate::directory::SUMMARY;
 use crate::engine::RecordNumber;
 use crate::ranges::Ranges;
 use crate::record::{Epoch, Fields, MalformedRecord, sealed, unsealed};
@@ -54,17 +55,26 @@ impl<M: DirectoryMark + ?Sized> DirectoryMark for Arc<M> {
 
 /// Tells the mark of a directory that its journal is opened without an engine. To be called before
 /// it is: a later start with the engine appends to the stream what was logged meanwhile, or is
-/// refused.
+/// refused. Returns whether the directory has been used with an engine.
 ///
 /// # Errors
-/// When the mark cannot be read or stored, or says that a start had begun to make the directory
-/// equal to its stream, and did not end.
-pub fn begin_without_engine(mark: &impl DirectoryMark) -> Result<(), Fault> {
-    let Some(bytes) = mark.load()? else { return Ok(()) };
-    let Ok(found) = MarkContents::decode(&bytes) else { return Ok(()) };
+/// When the mark cannot be read, understood or stored, or says that a start had begun to make the
+/// directory equal to its stream, and did not end.
+pub fn begin_without_engine(mark: &impl DirectoryMark) -> Result<bool, Fault> {
+    let Some(bytes) = mark.load()? else { return Ok(false) };
+    let found = MarkContents::decode(&bytes).map_err(|_| {
+        Fault::Failed(
+            "the mark of its engine (engine.mark) is damaged, or of a later version: start it with its engine, in that \
+             version; or remove the mark, and what is logged from then on is this directory's alone"
+                .into(),
+        )
+    })?;
     match found.state {
-        MarkState::Alone => Ok(()),
-        MarkState::Whole => mark.store(&MarkContents { state: MarkState::Alone, ..found }.encode()),
+        MarkState::Alone => Ok(true),
+        MarkState::Whole => {
+            mark.store(&MarkContents { state: MarkState::Alone, ..found }.encode())?;
+            Ok(true)
+        }
         MarkState::Changing => Err(Fault::Failed(
             "the directory is not whole: a start with its engine had begun to change it, and did not end; start it \
              with its engine, or remove the directory and its mark"
@@ -99,7 +109,7 @@ pub(crate) struct StreamSegment {
 impl StreamSegment {
     /// Whether the stream has its summary: the journal adds nothing to it then.
     pub(crate) fn is_sealed(&self) -> bool {
-        self.covered.has(SECTOR as u64..HEAD as u64)
+        self.covered.has(SUMMARY)
     }
 }
 

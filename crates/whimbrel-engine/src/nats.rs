@@ -14,7 +14,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::connection::State;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{
@@ -35,15 +36,33 @@ use crate::engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRe
 /// How long one answer is waited for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// How often a server is asked whether it is there, and how long one may take to connect: one that
+/// hangs is left for another one within three of these.
+const PING_EVERY: Duration = Duration::from_secs(1);
+const CONNECTED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Most bytes of records that the servers send ahead: a client that has more to read than 64 MiB is
+/// cut off by them.
+const READ_AHEAD_BYTES: usize = 16 << 20;
+
+/// How often reading goes on at the next record after it was interrupted, without a record between.
+const READS_MAX: usize = 5;
+
+/// Most bytes of a record, whatever the servers take: several fit into what is sent ahead.
+const RECORD_BYTES_MAX: usize = 4 << 20;
+
 /// Pauses between requests that are not answered, at first and at most.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// How long the servers keep a reader that asks for nothing more.
+const READER_KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// What the seed of a user's key begins with.
 const SEED: &str = "SU";
 
 /// How often a record is asked for at a replica that the servers choose, beside the leader.
-const REPLICAS_ASKED: usize = 8;
+const REPLICAS_ASKED: usize = 24;
 
 /// Bytes of a message beside the record: what the servers count to it.
 const MESSAGE_ROOM: usize = 1 << 10;
@@ -85,7 +104,9 @@ struct ReadAhead {
     next: RecordNumber,
     /// The last record of the stream when the reading began.
     last: RecordNumber,
-    messages: pull::Ordered,
+    /// Records that were delivered: another number than the servers count tells that one is lost.
+    delivered: u64,
+    messages: pull::Stream,
 }
 
 impl fmt::Debug for Nats {
@@ -142,6 +163,15 @@ impl Nats {
         self.context.client().statistics().connects.load(Ordering::Relaxed)
     }
 
+    /// The names of the servers that have copies of the stream.
+    ///
+    /// # Errors
+    /// When the servers cannot tell.
+    pub fn copies(&self) -> Result<Vec<String>, EngineError> {
+        let cluster = self.block_on(self.stream.get_info()).map_err(unanswered)?.cluster.unwrap_or_default();
+        Ok(cluster.leader.into_iter().chain(cluster.replicas.into_iter().map(|replica| replica.name)).collect())
+    }
+
     fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.as_ref().expect("it is there until this is dropped").block_on(work)
     }
@@ -182,8 +212,11 @@ impl Nats {
         publish: PublishMessage,
         meanwhile: &mut dyn FnMut(),
     ) -> Result<RecordNumber, EngineError> {
-        let sent = self.block_on(self.context.send_publish(subject, publish));
+        // Without a connection messages would be kept, and all repeats sent when there is one.
+        let is_connected = self.context.client().connection_state() == State::Connected;
+        let sent = is_connected.then(|| self.block_on(self.context.send_publish(subject, publish)));
         meanwhile();
+        let Some(sent) = sent else { return Err(unanswered("there is no connection to any of its servers")) };
         let outcome = sent.map_err(|error| append_error(&error)).and_then(|answer| {
             let answer = self.block_on(async { timeout(ANSWER_WITHIN, answer.into_future()).await });
             answer.map_err(unanswered)?.map_err(|error| append_error(&error))
@@ -197,20 +230,46 @@ impl Nats {
         if from > last {
             return Ok(None);
         }
-        let config = pull::OrderedConfig {
+        let config = pull::Config {
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: from },
-            ..pull::OrderedConfig::default()
+            ack_policy: AckPolicy::None,
+            memory_storage: true,
+            num_replicas: 1,
+            inactive_threshold: READER_KEPT_FOR,
+            ..pull::Config::default()
         };
         let consumer = self.stream.create_consumer(config).await.map_err(unanswered)?;
-        let messages = consumer.messages().await.map_err(unanswered)?;
-        Ok(Some(ReadAhead { next: from, last, messages }))
+        let messages = consumer.stream().max_bytes_per_batch(READ_AHEAD_BYTES).messages().await.map_err(unanswered)?;
+        Ok(Some(ReadAhead { next: from, last, delivered: 0, messages }))
+    }
+
+    /// Reads the next record from `from` on; what was sent ahead is kept for the next call.
+    async fn read_once(&self, from: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
+        let kept = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut ahead = match kept.filter(|ahead| ahead.next == from && from <= ahead.last) {
+            Some(ahead) => ahead,
+            None => match self.read_ahead(from).await? {
+                Some(ahead) => ahead,
+                None => return Ok(None),
+            },
+        };
+        let found = self.next_record(&mut ahead).await?;
+        ahead.next = found.number + 1;
+        if ahead.next <= ahead.last {
+            *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead);
+        }
+        Ok(Some(found))
     }
 
     async fn next_record(&self, ahead: &mut ReadAhead) -> Result<StreamRecord, EngineError> {
         let message = timeout(ANSWER_WITHIN, ahead.messages.next()).await.map_err(unanswered)?;
         let message = message.ok_or_else(|| unanswered("the reading has ended"))?.map_err(unanswered)?;
-        let number = message.info().map_err(failed)?.stream_sequence;
-        Ok(StreamRecord { number, bytes: message.payload.to_vec() })
+        let info = message.info().map_err(failed)?;
+        ahead.delivered += 1;
+        if info.consumer_sequence != ahead.delivered || info.stream_sequence < ahead.next {
+            return Err(unanswered("a record that was sent ahead is lost"));
+        }
+        Ok(StreamRecord { number: info.stream_sequence, bytes: message.payload.to_vec() })
     }
 }
 
@@ -244,6 +303,7 @@ fn stream_name(broker: &str) -> String {
 /// A file cannot be read.
 fn connect_options(options: &NatsOptions) -> Result<ConnectOptions, EngineError> {
     let mut connect = ConnectOptions::new().name(format!("whimbrel {}", options.broker));
+    connect = connect.ping_interval(PING_EVERY).connection_timeout(CONNECTED_WITHIN);
     // Answers to a broker's requests must not reach another one's credentials.
     connect = connect.custom_inbox_prefix(format!("_INBOX_{}", options.broker));
     if let Some(credentials) = &options.credentials {
@@ -288,6 +348,11 @@ fn check_settings(found: &Config, wanted: &Config) -> Result<(), EngineError> {
         ("retention", found.retention != wanted.retention),
         ("max_msgs", is_bounded(found.max_messages)),
         ("max_msgs_per_subject", is_bounded(found.max_messages_per_subject)),
+        ("max_msg_size", is_bounded(found.max_message_size.into())),
+        ("no_ack", found.no_ack),
+        ("mirror", found.mirror.is_some()),
+        ("sources", found.sources.as_ref().is_some_and(|sources| !sources.is_empty())),
+        ("subject_transform", found.subject_transform.is_some()),
         ("max_age", !found.max_age.is_zero()),
         ("max_bytes", is_bounded(found.max_bytes) && found.discard != DiscardPolicy::New),
         ("allow_direct", !found.allow_direct),
@@ -295,7 +360,11 @@ fn check_settings(found: &Config, wanted: &Config) -> Result<(), EngineError> {
         ("sealed", found.sealed),
     ];
     match wrong.iter().find(|(_, is_wrong)| *is_wrong) {
-        Some((name, _)) => Err(failed(format!("the stream {} has another `{name}` than a journal needs", found.name))),
+        Some((name, _)) => Err(failed(format!(
+            "the stream {0} has another `{name}` than a journal needs, by which it may lose records: `nats stream edit {0}` \
+             changes it",
+            found.name
+        ))),
         None => Ok(()),
     }
 }
@@ -332,27 +401,20 @@ impl Engine for Nats {
         match self.block_on(self.stream.get_last_raw_message_by_subject(&subject)) {
             Ok(found) => Ok(Some(StreamRecord { number: found.sequence, bytes: found.payload.to_vec() })),
             Err(error) if is_absent(&error.kind()) => Ok(None),
+            Err(error) if is_without_stream(&error.kind()) => Err(EngineError::Failed(error.to_string())),
             Err(error) => Err(unanswered(error)),
         }
     }
 
     fn read(&self, from: RecordNumber) -> Result<Option<StreamRecord>, EngineError> {
-        let mut kept = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         self.block_on(async {
-            let mut ahead = match kept.take().filter(|ahead| ahead.next == from && from <= ahead.last) {
-                Some(ahead) => ahead,
-                None => match self.read_ahead(from).await? {
-                    Some(ahead) => ahead,
-                    None => return Ok(None),
-                },
-            };
-            let found = self.next_record(&mut ahead).await?;
-            if found.number < from {
-                return Err(unanswered("the reading has begun anew"));
+            let mut tries = 1;
+            loop {
+                match self.read_once(from).await {
+                    Err(EngineError::Unanswered(_)) if tries < READS_MAX => tries += 1,
+                    outcome => return outcome,
+                }
             }
-            ahead.next = found.number + 1;
-            *kept = Some(ahead).filter(|ahead| ahead.next <= ahead.last);
-            Ok(Some(found))
         })
     }
 
@@ -378,7 +440,8 @@ impl Engine for Nats {
     }
 
     fn record_bytes_max(&self) -> usize {
-        self.context.client().server_info().max_payload.saturating_sub(MESSAGE_ROOM)
+        let taken = self.context.client().server_info().max_payload.saturating_sub(MESSAGE_ROOM);
+        taken.min(RECORD_BYTES_MAX)
     }
 
     fn last(&self) -> Result<RecordNumber, EngineError> {
@@ -403,6 +466,11 @@ impl Engine for Nats {
             Ok(upto < below)
         })
     }
+}
+
+/// Whether an error says that there is no stream.
+fn is_without_stream(kind: &RawMessageErrorKind) -> bool {
+    matches!(kind, RawMessageErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 /// Whether an error says that there is no such message.

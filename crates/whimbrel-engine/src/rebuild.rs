@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_journal::{Slot, Storage};
 
-use crate::directory::SUMMARY;
 use crate::engine::Engine;
 use crate::mark::MarkContents;
 use crate::ranges::Ranges;
@@ -26,13 +25,7 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
                 there.remove(&slot);
             }
         }
-        self.each(|commit| {
-            if there.insert(commit.slot) {
-                disk.create(commit.slot, commit.file_bytes)?;
-            }
-            self.write(commit)
-        })?;
-        self.sync_all(&there)
+        self.write_commits(there)
     }
 
     /// Gives the files what the stream has behind the mark, and removes all else. It may be done
@@ -55,9 +48,14 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
                 }
             }
         }
+        self.write_commits(there)
+    }
+
+    /// Writes what was surveyed to files that are there, and to new ones; all are synced then.
+    fn write_commits(&self, mut there: BTreeSet<Slot>) -> Result<(), StreamStartError> {
         self.each(|commit| {
             if there.insert(commit.slot) {
-                disk.create(commit.slot, commit.file_bytes)?;
+                self.found.disk.create(commit.slot, commit.file_bytes)?;
             }
             self.write(commit)
         })?;
@@ -123,5 +121,3 @@ impl<S: Storage, E: Engine> Survey<'_, S, E> {
         Ok(())
     }
 }
-
-const _: () = assert!(SUMMARY.start < SUMMARY.end, "a sealed segment is told by its summary");

@@ -1,6 +1,7 @@
 //! A disk whose commits are records of a replicated stream, too.
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +9,7 @@ use whimbrel_journal::{Fault, Slot, Storage, segment_number};
 
 use crate::engine::{Engine, EngineError, RecordNumber};
 use crate::mark::{DirectoryMark, MarkContents};
-use crate::stream::{EngineLink, OwnedStream, STOPPED, StreamEnd, UNTIL_ANSWERED, WrittenCommit};
+use crate::stream::{AppendObserver, EngineLink, OwnedStream, StreamEnd, UNTIL_ANSWERED, WrittenCommit};
 
 /// Most bytes of commits that wait until they are sent: a sync waits beyond it.
 pub const QUEUE_BYTES_MAX: u64 = 64 << 20;
@@ -174,6 +175,32 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         self.has_changed.notify_all();
     }
 
+    /// Ends writing for this reason, which is known otherwise than from a commit. A disk that
+    /// acknowledges alone acknowledges nothing more either.
+    pub fn give_up(&self, why: StreamEnd) {
+        self.end(why);
+        self.stop();
+    }
+
+    /// Why the record in flight has not been appended yet, in the words of the engine.
+    pub fn trouble(&self) -> Option<String> {
+        self.link.trouble()
+    }
+
+    /// From now on `observe` is called with the time of each append that the engine acknowledges,
+    /// from its first request on.
+    ///
+    /// # Panics
+    /// When it is called twice.
+    pub fn observe_appends(&self, observe: impl Fn(Duration) + Send + Sync + 'static) {
+        self.link.observe(AppendObserver(Box::new(observe)));
+    }
+
+    /// How long the record that is in flight has been so; 0 if none is.
+    pub fn in_flight(&self) -> Duration {
+        self.link.in_flight()
+    }
+
     /// Removes records that are of no use any more, at most [`crate::CUT_RECORDS_MAX`]; tells
     /// whether there are more. Commits may go on meanwhile.
     ///
@@ -302,8 +329,10 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
             }
         };
         stream.append(&self.link, commit, UNTIL_ANSWERED, &mut sync)?;
+        // No checkpoint comes between: it would mark a file that was not synced.
+        synced.map_err(|fault| self.end(fault.into()))?;
         self.note_sent(&stream, commit);
-        Ok(synced?)
+        Ok(())
     }
 
     /// Makes the disk durable, and a commit one of those that are sent later, once there is room.
@@ -312,7 +341,7 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         let mut waiting = self.waiting();
         while waiting.standing.behind.bytes > 0 && waiting.standing.behind.bytes + commit.bytes() > QUEUE_BYTES_MAX {
             if self.link.has_stopped() {
-                return Err(StreamEnd::Failed(STOPPED.into()));
+                return Err(StreamEnd::Unanswered);
             }
             if let Some(ended) = &waiting.standing.ended {
                 return Err(ended.clone());

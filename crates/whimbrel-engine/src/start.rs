@@ -73,7 +73,8 @@ pub enum StreamStartError {
     #[error(
         "the stream is not the one that the directory was written with: the directory has its records up to \
          {marked}, and the stream ends with {last} or has others; it was made anew, or restored: restore a newer one; \
-         or remove the mark, and start with an import or with leave to discard the journal of the directory"
+         or, if the directory has all, delete the stream and start with an import, which gives a new one the journal of the \
+         directory; or remove the mark, and start with leave to discard that journal"
     )]
     Remade {
         /// A record that the stream must have had.
@@ -128,8 +129,10 @@ impl From<StreamEnd> for StreamStartError {
     fn from(ended: StreamEnd) -> StreamStartError {
         match ended {
             StreamEnd::Taken => StreamStartError::Taken,
-            StreamEnd::Shorter => StreamStartError::Engine(EngineError::Failed(ended.to_string())),
-            StreamEnd::Failed(text) => StreamStartError::Engine(EngineError::Unanswered(text)),
+            StreamEnd::Shorter | StreamEnd::Gone => StreamStartError::Engine(EngineError::Failed(ended.to_string())),
+            StreamEnd::Unanswered => StreamStartError::Engine(EngineError::Unanswered(ended.to_string())),
+            StreamEnd::Engine(error) => StreamStartError::Engine(error),
+            StreamEnd::Disk(fault) => StreamStartError::Disk(fault),
         }
     }
 }
@@ -185,8 +188,16 @@ impl<S: Storage, E: Engine> Replicated<S, E> {
         mut keeper: MarkKeeper,
         options: StartOptions,
     ) -> Result<(Replicated<S, E>, StartReport), StreamStartError> {
-        let found = StartScene::look(&disk, &link, keeper.load()?)?;
-        let taken = take(&found, options.owner)?;
+        let mut found = StartScene::look(&disk, &link, keeper.load()?)?;
+        let taken = take(&found, options.owner);
+        let taken = if options.imports && matches!(taken, Err(StreamStartError::Remade { .. })) && found.is_whole() {
+            // The directory's own stream is gone, and its mark tells nothing of this one.
+            drop(taken);
+            found.mark = None;
+            take(&found, options.owner)?
+        } else {
+            taken?
+        };
         let (stream, report) = RunningStart { found: &found, options, keeper: &mut keeper }.run(taken)?;
         keeper.store(&stream.mark(&link, options.acknowledgement))?;
         Ok((Replicated::new(disk, link, keeper, stream, options.acknowledgement)?, report))

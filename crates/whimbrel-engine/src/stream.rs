@@ -1,8 +1,11 @@
 //! The stream as its owner knows it: commits become records.
 
+use core::fmt;
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use whimbrel_journal::{Fault, SECTOR, Slot};
 
@@ -19,11 +22,26 @@ pub enum StreamEnd {
     #[error("another broker has taken this broker's stream")]
     Taken,
     /// The stream has lost its end.
-    #[error("the stream ends before records that it had acknowledged: it was made anew, or restored")]
+    #[error(
+        "the stream ends before records that it had acknowledged: it was made anew, or restored to an older state. What \
+         the directory has may be all there is: keep it"
+    )]
     Shorter,
-    /// The disk or the engine failed; the text of its error.
+    /// The servers have no such stream any more.
+    #[error(
+        "the engine has lost this broker's stream: it was deleted. Restore it; or import the journal of the directory into a \
+         new one (whimbrel engine import), if that has all"
+    )]
+    Gone,
+    /// The engine was asked as often as it may be, or until [`crate::Replicated::stop`].
+    #[error("the engine does not answer")]
+    Unanswered,
+    /// The engine failed.
+    #[error("the engine: {0}")]
+    Engine(EngineError),
+    /// The disk failed.
     #[error("{0}")]
-    Failed(String),
+    Disk(Fault),
 }
 
 impl From<StreamEnd> for Fault {
@@ -34,12 +52,9 @@ impl From<StreamEnd> for Fault {
 
 impl From<Fault> for StreamEnd {
     fn from(fault: Fault) -> StreamEnd {
-        StreamEnd::Failed(fault.to_string())
+        StreamEnd::Disk(fault)
     }
 }
-
-/// Text of the error of a commit that is not waited for any more.
-pub(crate) const STOPPED: &str = "the broker has stopped, and its engine does not answer";
 
 /// How often the owner of a running journal asks: until there is an answer.
 pub(crate) const UNTIL_ANSWERED: u64 = u64::MAX;
@@ -51,7 +66,22 @@ pub(crate) struct EngineLink<E> {
     has_stopped: AtomicBool,
     /// Records of these slots below these numbers are of no use.
     cuts: Mutex<BTreeMap<Slot, RecordNumber>>,
+    /// Since when a record has been in flight.
+    in_flight: Mutex<Option<Instant>>,
+    /// Why the record in flight has not been appended yet.
+    trouble: Mutex<Option<String>>,
+    /// Called with the time of each append, repeats included.
+    observer: OnceLock<AppendObserver>,
     pub(crate) faults: EngineFaults,
+}
+
+/// Is told how long an append took, from its first request to its acknowledgement.
+pub(crate) struct AppendObserver(pub(crate) Box<dyn Fn(Duration) + Send + Sync>);
+
+impl fmt::Debug for AppendObserver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an observer")
+    }
 }
 
 /// What the journal wrote to a file between two syncs.
@@ -96,7 +126,39 @@ impl WrittenCommit {
 
 impl<E: Engine> EngineLink<E> {
     pub(crate) fn new(engine: E, faults: EngineFaults) -> EngineLink<E> {
-        EngineLink { engine, has_stopped: AtomicBool::new(false), cuts: Mutex::default(), faults }
+        EngineLink {
+            engine,
+            has_stopped: AtomicBool::new(false),
+            cuts: Mutex::default(),
+            in_flight: Mutex::default(),
+            trouble: Mutex::default(),
+            observer: OnceLock::new(),
+            faults,
+        }
+    }
+
+    /// From now on the times of appends are told.
+    pub(crate) fn observe(&self, observer: AppendObserver) {
+        let is_first = self.observer.set(observer).is_ok();
+        assert!(is_first, "a stream has one observer");
+    }
+
+    /// How long the record that is in flight has been so.
+    pub(crate) fn in_flight(&self) -> Duration {
+        self.in_flight_since().as_ref().map(|since| since.elapsed()).unwrap_or_default()
+    }
+
+    /// Why the record in flight has not been appended yet, if that is known.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.last_trouble().clone()
+    }
+
+    fn last_trouble(&self) -> MutexGuard<'_, Option<String>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_flight_since(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn stop(&self) {
@@ -136,6 +198,24 @@ impl<E: Engine> EngineLink<E> {
     /// otherwise, it was asked `tries` times, or [`EngineLink::stop`].
     fn append(
         &self,
+        last: RecordNumber,
+        sent: &SentRecord<'_>,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<RecordNumber, StreamEnd> {
+        let since = Instant::now();
+        *self.in_flight_since() = Some(since);
+        let outcome = self.append_until_answered(last, sent, meanwhile);
+        (*self.in_flight_since(), *self.last_trouble()) = (None, None);
+        if outcome.is_ok()
+            && let Some(AppendObserver(observe)) = self.observer.get()
+        {
+            observe(since.elapsed());
+        }
+        outcome
+    }
+
+    fn append_until_answered(
+        &self,
         mut last: RecordNumber,
         sent: &SentRecord<'_>,
         meanwhile: &mut dyn FnMut(),
@@ -144,7 +224,7 @@ impl<E: Engine> EngineLink<E> {
         let mut meanwhile = Some(meanwhile);
         for _ in 0..tries {
             if self.has_stopped() {
-                return Err(StreamEnd::Failed(STOPPED.into()));
+                return Err(StreamEnd::Unanswered);
             }
             let appended = self.engine.append(Subject::Slot(slot), last, record, &mut || {
                 if let Some(meanwhile) = meanwhile.take() {
@@ -154,8 +234,8 @@ impl<E: Engine> EngineLink<E> {
             match appended {
                 Ok(number) => return Ok(number),
                 Err(EngineError::Unanswered(_)) if fault!(self, CountAhead) => return Ok(last + 1),
-                Err(EngineError::Unanswered(_)) => {}
-                Err(EngineError::Failed(text)) => return Err(StreamEnd::Failed(text)),
+                Err(EngineError::Unanswered(why)) => *self.last_trouble() = Some(why),
+                Err(error @ EngineError::Failed(_)) => return Err(StreamEnd::Engine(error)),
                 Err(EngineError::Refused) => match self.behind(last) {
                     Ok(Some(found)) if found.bytes == record => return Ok(found.number),
                     Ok(Some(found)) if fault!(self, RefusalIgnored) => last = found.number,
@@ -163,11 +243,11 @@ impl<E: Engine> EngineLink<E> {
                     Ok(None) if self.engine.last().is_ok_and(|end| end < last) => return Err(StreamEnd::Shorter),
                     // The replica lacks the record that another one has refused this one for.
                     Ok(None) | Err(EngineError::Refused | EngineError::Unanswered(_)) => {}
-                    Err(EngineError::Failed(text)) => return Err(StreamEnd::Failed(text)),
+                    Err(error @ EngineError::Failed(_)) => return Err(StreamEnd::Engine(error)),
                 },
             }
         }
-        Err(StreamEnd::Failed("the engine does not answer".into()))
+        Err(StreamEnd::Unanswered)
     }
 }
 
@@ -199,7 +279,8 @@ impl OwnedStream {
         self.taken
     }
 
-    /// A next epoch has been taken, by which all before counts; returns what is of no use by that.
+    /// A next epoch has been taken, which confirms all commits before it; returns the records that
+    /// are of no use since.
     pub(crate) fn confirmed(&mut self, epoch: Epoch, taken: RecordNumber) -> BTreeMap<Slot, RecordNumber> {
         (self.epoch, self.taken, self.last, self.commits) = (epoch, taken, taken, 0);
         std::mem::take(&mut self.cuts)
@@ -266,9 +347,8 @@ impl OwnedStream {
         let room = room.saturating_sub(COMMIT_BYTES + OTHER_BYTES * others.len());
         if room < PART_BYTES + SECTOR {
             let segments = self.segments.len();
-            return Err(StreamEnd::Failed(format!(
-                "the engine's records are too short for a table of {segments} segments"
-            )));
+            let text = format!("its records are too short for a table of {segments} segments");
+            return Err(StreamEnd::Engine(EngineError::Failed(text)));
         }
         let mut meanwhile = Some(meanwhile);
         let mut others = Some(others);
