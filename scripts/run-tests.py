@@ -22,8 +22,8 @@ import time
 TIMED = {"whimbrel", "whimbrel-server", "whimbrel-client"}
 # What they model depends on what a commit and an event cost here, as they find it: beside others those cost too much.
 MEASURED = {"whimbrel tests/lab.rs"}
-# What tests an engine is a part of a program, and starts servers of its own: one test at a time.
-ENGINE = {"whimbrel-engine tests/nats.rs": [], "whimbrel tests/it/main.rs": ["engine::"]}
+# What tests an engine is a part of a program, and starts servers of its own: two tests at a time.
+ENGINE = {"whimbrel-engine tests/nats/main.rs": [], "whimbrel tests/it/main.rs": ["engine::"]}
 
 
 def group(package, name):
@@ -54,7 +54,7 @@ def main():
     for _, place, name, program in sorted(chosen):
         print(f"\n     Running {name}", flush=True)
         began = time.monotonic()
-        only = [*ENGINE[name], "--test-threads", "1"] if which == "engine" else []
+        only = [*ENGINE[name], "--test-threads", "2"] if which == "engine" else []
         ended = subprocess.run([program, *only], cwd=place, env={**environment, "CARGO_MANIFEST_DIR": str(place)}).returncode
         took.append((time.monotonic() - began, name))
         if ended:

@@ -1,11 +1,12 @@
-//! Measures a journal on its own disk, on an engine, and on both, in turns on one machine:
-//! `NATS_SERVER=nats-server commit_rate SECONDS`.
+//! Measures a journal on its own disk, on an engine, and on both, in turns on one machine, and then
+//! one on an engine from which records are removed: `NATS_SERVER=nats-server commit_rate SECONDS`.
 
 #[path = "../tests/cluster/mod.rs"]
 mod cluster;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cluster::Cluster;
@@ -63,7 +64,7 @@ fn append_for(journal: &Journal<AnyStorage>, stream: u64, window: usize, time: D
             finish(waiting.pop_front().expect("there are some"));
         }
         // What is logged is released at once, so that the log stays small.
-        if tick % 4_096 == 0 {
+        if tick.is_multiple_of(4_096) {
             journal.chop(stream, tick - 2_048).expect("it is taken");
         }
     }
@@ -71,17 +72,17 @@ fn append_for(journal: &Journal<AnyStorage>, stream: u64, window: usize, time: D
     took
 }
 
-fn measure(storage: AnyStorage, (appenders, window): (u64, usize), time: Duration) -> Measured {
-    let (log, _) = Log::open(&storage, Options::default(), 1).expect("the journal opens");
-    let journal = Journal::start(storage, log, |_| {}).expect("threads start");
+fn open(storage: AnyStorage, options: Options) -> Journal<AnyStorage> {
+    let (log, _) = Log::open(&storage, options, 1).expect("the journal opens");
+    Journal::start(storage, log, |_| {}).expect("threads start")
+}
+
+/// The streams of one measurement have numbers of their own, from `first` on.
+fn measure(journal: &Journal<AnyStorage>, first: u64, (appenders, window): (u64, usize), time: Duration) -> Measured {
     let begun = Instant::now();
     let mut took: Vec<Duration> = std::thread::scope(|scope| {
-        let threads = (0..appenders).map(|stream| {
-            scope.spawn({
-                let journal = &journal;
-                move || append_for(journal, stream, window, time)
-            })
-        });
+        let threads =
+            (first..first + appenders).map(|stream| scope.spawn(move || append_for(journal, stream, window, time)));
         let threads: Vec<_> = threads.collect();
         threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect()
     });
@@ -90,10 +91,55 @@ fn measure(storage: AnyStorage, (appenders, window): (u64, usize), time: Duratio
     Measured { rate, median: took[took.len() / 2], p99: took[took.len() * 99 / 100] }
 }
 
+/// The journal has small segments, so that many are used again while it is measured.
+const SMALL: Options = Options { segment_bytes: 1 << 20, batch_bytes: 64 << 10, max_bytes: 64 << 20 };
+
+/// Commits while records are removed, and while none are, in turns.
+fn measure_cutting(cluster: &Cluster, time: Duration) -> [Measured; 2] {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = Directory::open(folder.path()).expect("it opens");
+    let acknowledgement = Acknowledgement::Both;
+    let options = StartOptions { owner: 1, acknowledgement, discards_local: false, imports: false };
+    let started = Replicated::start(disk, cluster.connect("cut"), NoMark, options);
+    let replicated = Arc::new(started.expect("it is taken").0);
+    let journal = open(Arc::clone(&replicated) as AnyStorage, SMALL);
+    let still = measure(&journal, 0, (1, 1), 10 * time);
+    let ends = AtomicBool::new(false);
+    let cutting = std::thread::scope(|scope| {
+        let cutter = scope.spawn(|| {
+            let mut took = Vec::new();
+            while !ends.load(Ordering::SeqCst) {
+                let begun = Instant::now();
+                if replicated.cut().expect("the engine answers") {
+                    took.push(begun.elapsed());
+                }
+                std::thread::sleep(CUT_PAUSE);
+            }
+            took
+        });
+        let cutting = measure(&journal, 1, (1, 1), time);
+        ends.store(true, Ordering::SeqCst);
+        let steps = cutter.join().expect("it ends");
+        println!(
+            "{} times up to 1,000 records were removed, which took {:.2?} at most",
+            steps.len(),
+            steps.iter().max()
+        );
+        cutting
+    });
+    [still, cutting]
+}
+
+/// Pause between two removals: that of a broker.
+const CUT_PAUSE: Duration = Duration::from_millis(100);
+
 fn main() {
     let seconds = std::env::args().nth(1).and_then(|seconds| seconds.parse().ok()).unwrap_or(5);
     let time = Duration::from_secs(seconds);
     let Some(cluster) = Cluster::start() else { return };
+    for (what, told) in ["none removed", "while removed"].iter().zip(measure_cutting(&cluster, time)) {
+        println!("{what:<14} {:>7.0} commits/s, p50 {:.2?}, p99 {:.2?}", told.rate, told.median, told.p99);
+    }
     let kinds = [("own disk", None), ("engine", Some(Acknowledgement::Engine)), ("both", Some(Acknowledgement::Both))];
     println!("{:<10} {:>9} {:>7} {:>12} {:>9} {:>9}", "log", "appenders", "window", "records/s", "p50 ms", "p99 ms");
     for load in LOADS {
@@ -111,7 +157,7 @@ fn main() {
                         Arc::new(Replicated::start(disk, engine, NoMark, options).expect("it is taken").0)
                     }
                 };
-                all[number].push(measure(storage, load, time));
+                all[number].push(measure(&open(storage, Options::default()), 0, load, time));
             }
         }
         for ((name, _), mut measured) in kinds.iter().zip(all) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// Servers of one cluster on this machine, which end with it.
 pub struct Cluster {
     folder: tempfile::TempDir,
+    stores: Vec<PathBuf>,
     program: PathBuf,
     ports: Vec<u16>,
     servers: Vec<Option<Child>>,
@@ -31,11 +32,23 @@ fn free_ports(count: usize) -> Vec<u16> {
 impl Cluster {
     /// Starts servers; `None`: there is no program.
     pub fn start() -> Option<Cluster> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let stores = (0..SERVERS).map(|number| folder.path().join(format!("n{number}"))).collect();
+        Cluster::start_with(folder, stores)
+    }
+
+    /// As [`Cluster::start`]; what each server stores is in a folder of its own, which outlives the
+    /// cluster.
+    #[allow(dead_code, reason = "the example that measures has no disks of its own")]
+    pub fn start_on(stores: Vec<PathBuf>) -> Option<Cluster> {
+        Cluster::start_with(tempfile::tempdir().expect("a folder"), stores)
+    }
+
+    fn start_with(folder: tempfile::TempDir, stores: Vec<PathBuf>) -> Option<Cluster> {
         let Some(program) = std::env::var_os("NATS_SERVER") else {
             println!("not tested: NATS_SERVER is not set; `make test-engine` sets it");
             return None;
         };
-        let folder = tempfile::tempdir().expect("a folder");
         let mut ports = free_ports(2 * SERVERS);
         let routes = ports.split_off(SERVERS);
         let listed: Vec<String> = routes.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
@@ -44,13 +57,13 @@ impl Cluster {
                 "listen: 127.0.0.1:{port}\nserver_name: n{number}\nmax_payload: 8MB\n\
                  jetstream {{ store_dir: {:?}, sync_interval: always }}\n\
                  cluster {{ name: engine, listen: 127.0.0.1:{route}, routes: [{}] }}\n",
-                folder.path().join(format!("n{number}")),
+                stores[number],
                 listed.join(", "),
             );
             fs::write(folder.path().join(format!("n{number}.conf")), config).expect("it is written");
         }
         let program = program.into();
-        let mut cluster = Cluster { folder, program, ports, servers: (0..SERVERS).map(|_| None).collect() };
+        let mut cluster = Cluster { folder, stores, program, ports, servers: (0..SERVERS).map(|_| None).collect() };
         (0..SERVERS).for_each(|number| cluster.run(number));
         Some(cluster)
     }
@@ -63,6 +76,14 @@ impl Cluster {
         self.servers[number] = Some(server.spawn().expect("the server starts"));
     }
 
+    /// Sends a signal to a server.
+    #[allow(dead_code, reason = "the example that measures sends none")]
+    pub fn signal(&self, number: usize, signal: &str) {
+        let process = self.servers[number].as_ref().expect("it runs").id();
+        let sent = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status();
+        assert!(sent.expect("kill runs").success(), "the server is there");
+    }
+
     /// Kills a server.
     #[allow(dead_code, reason = "the example that measures kills none")]
     pub fn kill(&mut self, number: usize) {
@@ -71,9 +92,20 @@ impl Cluster {
         server.wait().expect("it has ended");
     }
 
+    /// Where a server stores what it has.
+    #[allow(dead_code, reason = "the example that measures looks at no files")]
+    pub fn store(&self, number: usize) -> &Path {
+        &self.stores[number]
+    }
+
+    /// The addresses of the servers.
+    pub fn addresses(&self) -> Vec<String> {
+        self.ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect()
+    }
+
     /// A connection, once a stream with three copies can be made.
     pub fn connect(&self, broker: &str) -> Nats {
-        let servers: Vec<String> = self.ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
+        let servers = self.addresses();
         let options =
             NatsOptions { servers, broker: broker.into(), replicas: SERVERS, credentials: None, authorities: None };
         let begun = Instant::now();

@@ -1,11 +1,16 @@
 //! A journal on three real servers: `NATS_SERVER` names the program of a server; without
 //! it nothing is tested here. `make test-engine` builds it and sets the variable.
 
+#[path = "../cluster/mod.rs"]
 mod cluster;
+mod flipped_bits;
+mod loop_disks;
+mod power_loss;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cluster::{Cluster, SERVERS};
 use whimbrel_engine::nats::Nats;
@@ -47,7 +52,10 @@ fn start(cluster: &Cluster, folder: &Path, owner: u64, acknowledgement: Acknowle
 }
 
 fn journal_on(storage: &Storage) -> Journal<Storage> {
-    let options = Options { segment_bytes: 1 << 20, batch_bytes: 64 << 10, max_bytes: 64 << 20 };
+    journal_with(storage, Options { segment_bytes: 1 << 20, batch_bytes: 64 << 10, max_bytes: 64 << 20 })
+}
+
+fn journal_with(storage: &Storage, options: Options) -> Journal<Storage> {
     let (log, opened) = Log::open(storage, options, 7).expect("the journal opens");
     assert_eq!(opened.damages, []);
     Journal::start(Arc::clone(storage), log, |_| {}).expect("threads start")
@@ -191,4 +199,58 @@ fn what_the_disk_acknowledged_while_no_server_ran_is_appended_later() {
     drop((journal, storage));
     let (journal, _) = open(&cluster, &folder("b"), 3);
     assert_eq!(ticks_of(&journal), (1..1_600).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_stream_of_long_records_is_read_from_nothing() {
+    /// More bytes than the servers let wait for a client.
+    const ALL_BYTES: u64 = 96 << 20;
+    const RECORD_BYTES: usize = 3 << 20;
+    let Some(cluster) = Cluster::start() else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let options = Options { segment_bytes: 32 << 20, batch_bytes: 4 << 20, max_bytes: 1 << 30 };
+    let (storage, _) = start(&cluster, &folders.path().join("a"), 1, Acknowledgement::Both);
+    let journal = journal_with(&storage, options);
+    let (stream, _) = journal.open_stream(STREAM).expect("it is taken");
+    let count = ALL_BYTES / RECORD_BYTES as u64;
+    for tick in 1..=count {
+        let last = journal.append(stream, tick, &[&vec![tick as u8; RECORD_BYTES]]).expect("it is taken");
+        journal.wait(last).expect("it becomes durable");
+    }
+    drop((journal, storage));
+    let begun = Instant::now();
+    let (storage, report) = start(&cluster, &folders.path().join("b"), 2, Acknowledgement::Both);
+    println!("{} bytes in {:?}", report.bytes, begun.elapsed());
+    let journal = journal_with(&storage, options);
+    let (stream, last) = journal.open_stream(STREAM).expect("it is taken");
+    let mut found = 0;
+    let (mut buffer, mut from) = (ReadBuffer::default(), Some(0));
+    while let Some(next) = from {
+        let wanted = Wanted { from: next, to: u64::MAX, budget: RECORD_BYTES };
+        let mut sink = |tick: u64, bytes: &[u8]| {
+            found += 1;
+            assert!(tick == found && bytes.len() == RECORD_BYTES && bytes.iter().all(|byte| *byte == tick as u8));
+        };
+        from = journal.read(stream, wanted, &mut buffer, &mut sink).expect("it is whole");
+    }
+    assert_eq!(found, count, "{last:?}");
+}
+
+#[test]
+fn a_server_that_hangs_is_left_for_another_one() {
+    /// Until a server is left, and the others have chosen a leader.
+    const WITHIN: Duration = Duration::from_secs(30);
+    let Some(cluster) = Cluster::start() else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let (journal, _) = open(&cluster, &folders.path().join("a"), 1);
+    append(&journal, 1..100);
+    // The owner is connected to one of them.
+    for number in 0..SERVERS {
+        cluster.signal(number, "STOP");
+        let (begun, tick) = (Instant::now(), 100 + 10 * number as u64);
+        append(&journal, tick..tick + 10);
+        cluster.signal(number, "CONT");
+        assert!(begun.elapsed() < WITHIN, "{:?}", begun.elapsed());
+    }
+    assert_eq!(ticks_of(&journal), (1..130).collect::<Vec<_>>());
 }
