@@ -38,6 +38,10 @@ pub struct Limits {
     pub silence_after: Duration,
     /// Most bytes of one event that is logged, packed.
     pub logged_event_bytes: usize,
+    /// Another process may become this broker while this one goes on, and take its log. This one
+    /// learns it from a commit that is refused: what it tells a client of a session that outlives
+    /// its connection waits for one.
+    pub has_successors: bool,
     /// How long events that durable subscriptions have not acknowledged are kept, if the
     /// subscriptions that are connected and caught up have acknowledged them; `None`: until all
     /// have, or have expired. Where there are other brokers they are kept longer by an eighth of
@@ -76,6 +80,7 @@ impl Default for Limits {
             tracked_queue_bytes: 256 << 10,
             silence_after: Duration::from_secs(30),
             logged_event_bytes: 1 << 20,
+            has_successors: false,
             max_retain: None,
             base_every: Duration::from_secs(300),
             deployment: Deployment::named("whimbrel"),

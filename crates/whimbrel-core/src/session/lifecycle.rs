@@ -123,9 +123,8 @@ impl Broker {
         out.attached(attach.link, known.is_some() && !is_of_copy);
         self.remember_session(index, None);
         self.record_place(now, index);
-        if begins_anew && self.has_log() {
-            self.cork_until_durable(self.sessions.whom(attach.link), out);
-        }
+        let outlives = known.is_some() || !expiry.is_zero();
+        self.confirm_session(self.sessions.whom(attach.link), begins_anew, outlives, out);
         self.return_to_streams(now, index, away);
         self.attend_all(now, index, out);
         self.resume(now, index, out);

@@ -131,8 +131,6 @@ impl Wait {
 pub(crate) struct CommitQueue {
     /// Batch numbers never descend.
     entries: VecDeque<(BatchNo, Wait)>,
-    /// Answers of refused events whose clients wait for nothing before them.
-    refusals: VecDeque<Wait>,
     bytes: usize,
     committed: BatchNo,
 }
@@ -180,14 +178,11 @@ impl CommitQueue {
 
     /// Whether the oldest entry need not wait any more.
     pub(crate) fn is_due(&self) -> bool {
-        !self.refusals.is_empty() || self.entries.front().is_some_and(|(batch, _)| *batch <= self.committed)
+        self.entries.front().is_some_and(|(batch, _)| *batch <= self.committed)
     }
 
     /// Takes the oldest entry, if it need not wait any more.
     pub(crate) fn pop(&mut self) -> Option<Wait> {
-        if let Some(refusal) = self.refusals.pop_front() {
-            return Some(refusal);
-        }
         let (_, wait) = self.is_due().then(|| self.entries.pop_front()).flatten()?;
         self.bytes -= wait.weight();
         Some(wait)
@@ -196,10 +191,10 @@ impl CommitQueue {
     /// Gives each entry that waits for a refused batch to `refuse`, in order: logged events whose
     /// own batch is in `refused` (ascending) and will never be durable, and all answers. What
     /// `refuse` returns keeps the entry's place, so that a client's answers stay in order; a
-    /// refusal need not wait if nothing of its client is before it. Entries behind a refused event
-    /// wait for the last batch before it that is not refused.
+    /// refusal comes before all entries if nothing of its client is before it, and need not wait.
+    /// Entries behind a refused event wait for the last batch before it that is not refused.
     pub(crate) fn refuse(&mut self, refused: &[BatchNo], mut refuse: impl FnMut(BatchNo, Wait) -> Option<Wait>) {
-        let (mut last, mut waiting) = (BatchNo(0), BTreeSet::new());
+        let (mut last, mut waiting, mut at_once) = (BatchNo(0), BTreeSet::new(), VecDeque::new());
         for (batch, wait) in core::mem::take(&mut self.entries) {
             let is_refused = refused.binary_search(&batch).is_ok();
             last = if is_refused { last } else { batch };
@@ -214,13 +209,15 @@ impl CommitQueue {
             };
             let Some(wait) = wait else { continue };
             match wait.whom().map(|whom| whom.link) {
-                Some(link) if wait.is_refusal() && !waiting.contains(&link) => self.refusals.push_back(wait),
+                Some(link) if wait.is_refusal() && !waiting.contains(&link) => at_once.push_back((BatchNo(0), wait)),
                 link => {
                     waiting.extend(link);
                     self.entries.push_back((last, wait));
                 }
             }
         }
+        at_once.append(&mut self.entries);
+        self.entries = at_once;
     }
 
     /// Takes out all entries whose batch is not durable.

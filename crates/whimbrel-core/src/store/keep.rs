@@ -141,9 +141,17 @@ impl Broker {
             .put(|key| Key::Subscription(session, text).put(key), |value| record.put_versioned(value));
     }
 
-    /// Holds back a client's answers until all that was written so far is durable: its session
-    /// begins anew, and the old one must not come back.
-    pub(crate) fn cork_until_durable(&mut self, whom: Recipient, out: &mut dyn Output) {
+    /// Holds back what a client is told of its session, where that has to be durable first: the
+    /// session begins anew, and the old one must not come back; or it outlives its connection, and
+    /// a successor of this process may have made or ended it.
+    pub(crate) fn confirm_session(&mut self, whom: Recipient, begins_anew: bool, outlives: bool, out: &mut dyn Output) {
+        let is_in_doubt = outlives && self.sessions.limits.has_successors;
+        if is_in_doubt {
+            self.store.write_proof_of_owner();
+        }
+        if !(begins_anew || is_in_doubt) || !self.has_log() {
+            return;
+        }
         let batch = self.store.write_queue.last();
         let batch = if fault!(self, OldSessionBack) { BatchNo(0) } else { batch };
         if batch > self.store.commit_queue.committed() {

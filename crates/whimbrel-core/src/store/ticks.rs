@@ -22,11 +22,20 @@ impl Store {
 
     /// Reserves ticks beyond `used` and beyond the clock.
     pub(crate) fn reserve_ticks(&mut self, now: Time, used: Tick) {
-        if matches!(self.disk, Disk::None | Disk::Poisoned) {
-            return;
-        }
         let upto = Tick(used.0.max(now.as_nanos()) + RESERVE_SPAN.as_nanos() as u64);
-        if upto <= self.reserving {
+        if upto > self.reserving {
+            self.reserve_upto(upto);
+        }
+    }
+
+    /// Writes a batch that says nothing new: it becomes durable only if no other process has become
+    /// this broker before.
+    pub(crate) fn write_proof_of_owner(&mut self) {
+        self.reserve_upto(Tick(self.reserving.0 + 1));
+    }
+
+    fn reserve_upto(&mut self, upto: Tick) {
+        if matches!(self.disk, Disk::None | Disk::Poisoned) {
             return;
         }
         self.reserving = upto;

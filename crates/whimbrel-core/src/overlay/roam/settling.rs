@@ -186,6 +186,11 @@ impl Broker {
             return false;
         }
         let Some(version) = place.settling else { return true };
+        if version == 0 {
+            return false;
+        }
+        // Of a session that was restored: a grant may be for the interest of the process before.
+        let version = version.max(overlay.net.own_interest().began());
         let cursors = session.subscriptions.iter().map(|id| self.router.get(*id).cursor);
         let durable = cursors.filter(|cursor| *cursor != NO_CURSOR).filter_map(|cursor| self.cursors.durable(cursor));
         let mut hosts: Vec<HostId> = durable
@@ -201,7 +206,7 @@ impl Broker {
             let is_granted = claims.is_granted(host, version) && claims.is_held(host, place.came);
             has_confirmed(&self.streams, host, version) && (!has_durable || is_granted)
         };
-        version > 0 && hosts.into_iter().all(is_in_force)
+        hosts.into_iter().all(is_in_force)
     }
 
     /// The own interest has a version that has all sessions which have come.
