@@ -389,7 +389,7 @@ impl Driver {
         let Flight { step, outcome, is_synced, .. } = flight;
         let outcome = if is_synced { outcome } else { outcome.and_then(|()| self.storage.sync(step.slot())) };
         if self.storage.is_on_engine() && self.random.chance(CUTS_PERMILLE) {
-            self.storage.cut();
+            self.storage.clean();
         }
         let failed = outcome.is_err();
         let committed = self.log.written(step, outcome);

@@ -4,7 +4,7 @@
 //! Requests that are lost or late are sent again within one moment of the world. An engine that
 //! does not answer for a while is the driver's part: it is told of its commits later.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use whimbrel_engine::twin::{RequestFate, TwinEngine};
 use whimbrel_engine::{
@@ -42,16 +42,23 @@ pub(crate) struct BuiltIn {
     pub(crate) mutant: Option<whimbrel_engine::EngineMutant>,
 }
 
-/// Says nothing of any disk.
-#[derive(Debug)]
-struct NoMark;
+/// The mark of a disk, which outlives its processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TwinMark(Arc<Mutex<Option<Vec<u8>>>>);
 
-impl DirectoryMark for NoMark {
+impl TwinMark {
+    fn bytes(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.0.lock().expect("no thread panics with it")
+    }
+}
+
+impl DirectoryMark for TwinMark {
     fn load(&self) -> Result<Option<Vec<u8>>, Fault> {
-        Ok(None)
+        Ok(self.bytes().clone())
     }
 
-    fn store(&self, _: &[u8]) -> Result<(), Fault> {
+    fn store(&self, bytes: &[u8]) -> Result<(), Fault> {
+        *self.bytes() = Some(bytes.to_vec());
         Ok(())
     }
 }
@@ -82,11 +89,11 @@ impl BrokerStream {
         BrokerStream { engine, acknowledgement, one_of, hidden, may_stray, built_in }
     }
 
-    /// A process takes the stream, and has a disk that is equal to it.
+    /// A process takes the stream, and has a disk that is equal to it. `mark` is that of the disk.
     ///
     /// # Panics
     /// When the stream cannot be taken: nothing that happens to it prevents that.
-    pub(crate) fn take(&self, twin: Twin, random: &mut Random) -> LogDisk {
+    pub(crate) fn take(&self, twin: Twin, mark: &TwinMark, random: &mut Random) -> LogDisk {
         let known = self.engine.records();
         let may_lack = |subject: Subject| subject != Subject::Epoch || !self.may_stray;
         let hidden = known.iter().filter(|(_, subject)| may_lack(*subject) && random.chance(self.hidden));
@@ -102,7 +109,7 @@ impl BrokerStream {
         let twin = Arc::new(twin);
         let mut error = None;
         for _ in 0..STARTS_MAX {
-            match self.start(Arc::clone(&twin), random.next()) {
+            match self.start(Arc::clone(&twin), mark.clone(), random.next()) {
                 Ok((epoch, disk)) => {
                     self.weather(random.fork());
                     return LogDisk { twin, owned: Some(Owned { epoch, disk, stream: self.clone() }) };
@@ -114,18 +121,18 @@ impl BrokerStream {
     }
 
     /// One try of a start; the epoch that was taken, and the disk.
-    fn start(&self, twin: Arc<Twin>, owner: u64) -> Result<(u64, OnEngine), StreamStartError> {
+    fn start(&self, twin: Arc<Twin>, mark: TwinMark, owner: u64) -> Result<(u64, OnEngine), StreamStartError> {
         let engine = Arc::clone(&self.engine);
         #[cfg(feature = "mutants")]
         if let Some(mutant) = self.built_in.mutant {
-            let started = Replicated::start_mutant(twin, engine, NoMark, self.options(owner), mutant);
+            let started = Replicated::start_mutant(twin, engine, mark, self.options(owner), mutant);
             return started.map(|(disk, report)| (report.epoch, disk));
         }
-        let started = Replicated::start(twin, engine, NoMark, self.options(owner));
+        let started = Replicated::start(twin, engine, mark, self.options(owner));
         started.map(|(disk, report)| (report.epoch, disk))
     }
 
-    /// A disk without a mark is made anew, whatever it has.
+    /// A disk that has lost its mark is made anew, whatever it has.
     fn options(&self, owner: u64) -> StartOptions {
         StartOptions { owner, acknowledgement: self.acknowledgement, discards_local: true, imports: false }
     }
@@ -198,11 +205,12 @@ impl LogDisk {
         Some(matches!(newest, Some(EngineRecord::Epoch(newest)) if newest.epoch > *epoch))
     }
 
-    /// Removes some records that are of no use.
-    pub(crate) fn cut(&self) {
+    /// Removes some records that are of no use, and marks how far the files are whole.
+    pub(crate) fn clean(&self) {
         if let Some(owned) = &self.owned {
-            // Without an answer it is tried again later.
+            // Without an answer both are tried again later.
             let _ = owned.disk.cut();
+            let _ = owned.disk.checkpoint();
         }
     }
 

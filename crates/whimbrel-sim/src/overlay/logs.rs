@@ -11,7 +11,7 @@ use whimbrel_mqtt::{Config, Input, MqttBroker};
 
 use super::net::{Fabric, Item};
 use crate::disk::{Driver, EVENT_BYTES_MAX, News, Pace};
-use crate::engine::{BrokerStream, LogDisk};
+use crate::engine::{BrokerStream, LogDisk, TwinMark};
 use crate::random::Random;
 
 /// How long commits take.
@@ -32,6 +32,8 @@ pub(super) struct Log {
     disk: State,
     /// The stream that has all that is written, if there is an engine.
     stream: Option<BrokerStream>,
+    /// The mark of the disk.
+    mark: TwinMark,
     profiles: Vec<Profile>,
     pace: Pace,
     random: Random,
@@ -79,7 +81,7 @@ impl Log {
     /// An empty disk. `profiles`: the topics whose events are logged in any case.
     pub(super) fn new(profiles: Vec<Profile>, mut random: Random) -> Log {
         let pace = *random.pick(&PACES);
-        Log { disk: State::Off(Twin::new()), stream: None, profiles, pace, random }
+        Log { disk: State::Off(Twin::new()), stream: None, mark: TwinMark::default(), profiles, pace, random }
     }
 
     /// An empty disk for a log that has that stream, too.
@@ -110,8 +112,9 @@ impl Log {
             panic!("one process at a time has the disk");
         };
         config.core.logged_event_bytes = EVENT_BYTES_MAX;
+        config.core.has_successors = self.stream.is_some();
         let disk = match &self.stream {
-            Some(stream) => stream.take(twin, &mut self.random),
+            Some(stream) => stream.take(twin, &self.mark, &mut self.random),
             None => LogDisk::plain(twin),
         };
         let (driver, found) = Driver::open(disk, self.pace, self.random.fork());
@@ -132,8 +135,11 @@ impl Log {
     pub(super) fn crash(&mut self) {
         if let State::On(driver) = core::mem::replace(&mut self.disk, State::Between) {
             let is_lost = self.stream.is_some() && self.random.chance(WITH_DISK_PERMILLE);
-            let twin = driver.crash();
-            self.disk = State::Off(if is_lost { Twin::new() } else { twin });
+            let mut twin = driver.crash();
+            if is_lost {
+                (twin, self.mark) = (Twin::new(), TwinMark::default());
+            }
+            self.disk = State::Off(twin);
         }
     }
 
