@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -36,6 +36,13 @@ const MAX_HANDSHAKES: usize = 1024;
 /// Pause in accepting when the system lacks resources for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a broker waits for the addresses of the process whose name it has taken: that learns it
+/// within some seconds.
+const FREED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Pause between two looks whether an address is free.
+const FREED_LOOK: Duration = Duration::from_millis(100);
+
 /// Refusals are logged at most once in this period.
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 
@@ -48,6 +55,21 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Waits until this machine's addresses are free that a former process of the broker may still
+/// have, at most for [`FREED_WITHIN`]. What is wrong otherwise is told where they are bound.
+pub async fn await_free(addresses: impl Iterator<Item = (Listener, SocketAddr)>) {
+    let end = Instant::now() + FREED_WITHIN;
+    for (listener, address) in addresses {
+        let is_taken = || {
+            let bound = if listener.is_udp() { UdpSocket::bind(address).map(drop) } else { bind(address).map(drop) };
+            bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+        };
+        while is_taken() && Instant::now() < end {
+            tokio::time::sleep(FREED_LOOK).await;
+        }
+    }
 }
 
 /// State that all listeners for clients share.

@@ -173,6 +173,7 @@ impl Server {
     /// The data directory or a listener cannot be opened, or no certificate can be made. Everything
     /// is closed again then.
     pub async fn start(config: &Config, version: &str) -> Result<Server, Error> {
+        let shown = Presented::of(config)?;
         let Foundation { hub, lock, keeper, monitor } = Foundation::lay(config).await?;
         let mut ready = Ready::new(&config.name);
         ready.open.http_tls = !config.http_plain;
@@ -183,15 +184,14 @@ impl Server {
             *ready.slot(*listener) = Some(socket.local_addr().map_err(fault)?);
             sockets.push((*listener, socket));
         }
-        let (shown, access) = (Presented::of(config)?, Access::start(config.access.clone()).map_err(Error::Access)?);
-        hub.set_access(access.clone(), config.certificate.trust());
+        let access = start_access(config, &hub)?;
         let (links, address) = open_overlay(config, version, &hub, &access)?;
         *ready.slot(Listener::Overlay) = address;
-        let (max_connections, mut http, mut doors) = (max_connections(config), JoinSet::new(), JoinSet::new());
+        let (max_connections, handshake) = (max_connections(config), config.limits.handshake_timeout);
+        let (mut http, mut doors) = (JoinSet::new(), JoinSet::new());
         let (traces, traced) = telemetry::begin(config, version, &hub, &mut http);
         let metrics = Arc::new(Metrics::new(hub.clone(), config, version, (max_connections, traced), keeper.clone()));
         let fences = Arc::new(Keeper::new(hub.clone(), metrics.fences(), access.clone(), config));
-        let handshake = config.limits.handshake_timeout;
         let gate = Arc::new(Gate::new(hub.clone(), max_connections, handshake, max_packet(config), access.clone()));
         let (phase, watching) = watch::channel(Phase::Starting);
         let api = Api::new(hub.clone(), about(config, version, &hub, &ready), watching.clone(), fences.clone());
@@ -285,6 +285,13 @@ fn max_packet(config: &Config) -> usize {
     config.broker.limits.max_packet_size as usize
 }
 
+/// Starts judging who may do what.
+fn start_access(config: &Config, hub: &Arc<Hub>) -> Result<Arc<Access>, Error> {
+    let access = Access::start(config.access.clone()).map_err(Error::Access)?;
+    hub.set_access(access.clone(), config.certificate.trust());
+    Ok(access)
+}
+
 /// The pages of the HTTP listener beside the console and the API.
 fn pages(
     hub: &Arc<Hub>,
@@ -339,10 +346,13 @@ impl Foundation {
             let checked = monitor.check_at_start().await;
             checked.map_err(|error| store::OpenError::from(EngineStartError::from(error)))?;
         }
-        let looks = monitor.clone();
+        let (looks, takes) = (monitor.clone(), opening.engine.as_ref().is_some_and(|engine| engine.takes));
         let opened = tokio::task::spawn_blocking(move || store::open(&opening, broker, seed, looks)).await;
         let Opened { broker, store, clock, lock, keeper } =
             opened.map_err(|error| Error::System(io::Error::other(error)))??;
+        if takes {
+            listen::await_free(config.listen.iter().map(|(listener, address)| (*listener, *address))).await;
+        }
         let hub = Hub::with_store(broker, store, clock);
         Ok(Foundation { hub, lock: Some(lock), keeper: keeper.map(Arc::new), monitor })
     }
@@ -372,7 +382,13 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
     let runtime = runtime.worker_threads(workers).enable_all().build().map_err(Error::System)?;
     let result = runtime.block_on(async {
         let mut signals = Signals::new().map_err(Error::System)?;
-        let server = Server::start(config, version).await?;
+        let server = tokio::select! {
+            started = Server::start(config, version) => started?,
+            () = signals.termination() => {
+                tracing::info!("ended by a signal before the broker served");
+                return Ok(());
+            }
+        };
         log_start(config, version, workers, &server);
         announce(server.ready());
         service::ready().await;
@@ -384,7 +400,10 @@ pub fn run(config: &Config, version: &str, announce: impl FnOnce(&Ready)) -> Res
                 end = server.failure() => {
                     tracing::error!("{end}");
                     service::stopping().await;
-                    server.abandon().await;
+                    tokio::select! {
+                        () = server.abandon() => {}
+                        () = signals.termination() => tracing::warn!("signal: ending at once"),
+                    }
                     return Err(Error::Engine(end));
                 }
             };

@@ -1,6 +1,7 @@
-//! `whimbrel engine`: looks at the replicated engine of a broker.
+//! `whimbrel engine`: shows the replicated engine of a broker, and gives it a journal.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Subcommand, value_parser};
 
@@ -15,7 +16,8 @@ use crate::sessions::print_json;
 use crate::table::{Cell, Table, Tone, count, is_coloured, name, paint, size};
 
 const EXAMPLES: &str = "\
-It looks for some seconds whether the owner of the name lives. The broker need not run.
+It looks for some seconds whether the owner of the name lives. The broker need not run. The exit status is 1 if the stream is not
+there or not known, a copy is not whole, or a server's settings are wrong or not told.
 
 Examples:
   whimbrel engine status --name north --engine nats://10.0.0.1:4222,nats://10.0.0.2:4222,nats://10.0.0.3:4222
@@ -106,13 +108,14 @@ impl EnginePlace {
 
 impl Engine {
     /// Runs the subcommand.
-    pub fn run(self) -> Result<(), Failure> {
+    pub fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             EngineCommand::Status { place, json } => {
                 let opening = place.opening()?;
                 let engine = opening.engine.as_ref().expect("an engine is named");
                 let seen = status(engine).map_err(|error| Failure::Runtime(error.into()))?;
-                if json { print_json(&seen) } else { failure::print(words(&seen).as_bytes()) }
+                if json { print_json(&seen) } else { failure::print(words(&seen).as_bytes()) }?;
+                return Ok(if seen.is_in_order() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
             EngineCommand::Import { place, discard_local } => {
                 let mut opening = place.opening()?;
@@ -120,9 +123,10 @@ impl Engine {
                     engine.adoption = if discard_local { Adoption::Discard } else { Adoption::Import };
                 }
                 let report = import(&opening).map_err(|error| Failure::Runtime(error.into()))?;
-                failure::print(imported(&opening, &report.unwrap_or_default()).as_bytes())
+                failure::print(imported(&opening, &report.unwrap_or_default()).as_bytes())?;
             }
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -144,6 +148,10 @@ fn imported(opening: &Opening, report: &StartReport) -> String {
 fn words(seen: &EngineStatus) -> String {
     let coloured = is_coloured();
     let mut out = match &seen.stream {
+        None if seen.unknown.is_some() => {
+            let why = seen.unknown.as_deref().unwrap_or_default();
+            format!("{}: most servers do not answer, so its stream is not known: {why}\n", name(&seen.broker))
+        }
         None => {
             format!("{} has no stream: no broker of this name has been started with this engine\n", name(&seen.broker))
         }
@@ -184,6 +192,15 @@ fn words(seen: &EngineStatus) -> String {
             }
         };
         table.row(cells.into());
+    }
+    for replica in seen.stream.iter().flat_map(|stream| &stream.replicas) {
+        let is_it =
+            |told: &SeenServer| matches!(&told.seen, SeenSettings::Settings { name, .. } if *name == replica.server);
+        if !seen.servers.iter().any(is_it) {
+            let settings = Cell::new("not told", Tone::Warn);
+            let server = name(&replica.server).into();
+            table.row([server, Cell::none(), copy(seen, &replica.server), Cell::none(), settings].into());
+        }
     }
     out += &table.text(coloured);
     out + &wrongs

@@ -1,8 +1,8 @@
 //! What an owner of a stream does all the time, on threads of its own, as its calls block.
 //!
-//! It renews the lease, looks whether its epoch is still the newest one, removes records that are
-//! of no use, and marks how far the files are whole; and with acknowledgements by the disk it sends
-//! what the stream does not have yet.
+//! It looks whether its epoch is still the newest one, removes records that are of no use, and
+//! marks how far the files are whole; and with acknowledgements by the disk it sends the commits
+//! that the stream does not have yet. The lease is renewed by a thread of its own (`held_lease`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::watch;
 use whimbrel_engine::nats::Nats;
 use whimbrel_engine::{
-    Acknowledgement, Behind, Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, Lease, Leases, RecordNumber,
-    StartReport, StreamEnd,
+    Acknowledgement, Behind, Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, StartReport, StreamEnd,
 };
 
-use super::measured::Appends;
+use super::held_lease::HeldLease;
 use super::monitor::Monitor;
 use super::start::EngineDisk;
+use crate::metrics::encoding::commit_latency;
 
 /// Why a broker with an engine cannot go on. Each text says what has happened and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,9 @@ pub enum EngineEnd {
         "another process has become this broker: it has taken its stream. This one ends; its clients find the other one"
     )]
     Taken,
+    /// The stream has lost what it had acknowledged.
+    #[error("the log cannot be written any more: {0}")]
+    Lost(String),
     /// The log cannot be written any more.
     #[error(
         "the log cannot be written any more: {0}. The broker ends; started again, here or elsewhere, it goes on from its stream"
@@ -41,11 +44,9 @@ pub enum EngineEnd {
 pub(super) struct Owned {
     pub(super) disk: Arc<EngineDisk>,
     pub(super) nats: Arc<Nats>,
-    pub(super) appends: Appends,
     pub(super) acknowledgement: Acknowledgement,
     pub(super) report: StartReport,
-    pub(super) lease: Lease,
-    pub(super) revision: RecordNumber,
+    pub(super) lease: HeldLease,
 }
 
 /// The engine's numbers for metrics.
@@ -61,11 +62,13 @@ pub(crate) struct EngineAccount {
     pub(crate) behind: Behind,
     /// Renewals of the lease that failed.
     pub(crate) lease_failures: u64,
+    /// Looks at the epoch and removals of useless records that failed.
+    pub(crate) chore_failures: u64,
     /// Servers that are set up wrongly, and that do not answer.
     pub(crate) servers: super::MonitorAccount,
 }
 
-/// Ends with the broker; dropping it leaves the lease to be found dead.
+/// Ends with the broker. Dropped, it ends its threads and releases the name; blocks for that.
 #[derive(Debug)]
 pub(crate) struct EngineKeeper {
     shared: Arc<KeptStream>,
@@ -78,6 +81,12 @@ pub(crate) struct EngineKeeper {
 /// How often it is marked how far the files are whole: a start reads what is behind that.
 const MARKED_EVERY: Duration = Duration::from_secs(10);
 
+/// Pause between two steps of removing records: most commits meet none of them.
+const CUT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Looks in a row without a stream after which it is gone.
+const GONE_AFTER: u64 = 3;
+
 /// How long a broker that ends waits until the engine has all.
 const SENT_WITHIN: Duration = Duration::from_secs(5);
 
@@ -89,38 +98,52 @@ struct KeptStream {
     monitor: Arc<Monitor>,
     ended: watch::Sender<Option<EngineEnd>>,
     is_ending: AtomicBool,
-    lease_failures: AtomicU64,
-    /// The newest revision of the lease.
-    revision: Mutex<RecordNumber>,
+    /// Times of appends.
+    latency: Histogram,
+    /// Looks in a row at which the servers had no such stream.
+    beats_without_stream: AtomicU64,
+    /// Looks at the epoch and removals of useless records that failed.
+    chore_failures: AtomicU64,
+    /// The log has a failure of these; again when all has succeeded since.
+    has_told: AtomicBool,
 }
 
 impl std::fmt::Debug for KeptStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KeptStream").field("lease", &self.owned.lease).finish_non_exhaustive()
+        f.debug_struct("KeptStream").field("disk", &self.owned.disk).finish_non_exhaustive()
     }
 }
 
 impl EngineKeeper {
-    /// Starts the thread. `monitor` is asked to look at the servers at each new connection.
+    /// Starts the threads. `monitor` is asked to look at the servers at each new connection.
     ///
     /// # Errors
     /// The system gives no thread.
     pub(super) fn start(owned: Owned, monitor: Arc<Monitor>) -> std::io::Result<EngineKeeper> {
-        let sends = owned.acknowledgement == Acknowledgement::Local;
+        let (sends, latency) = (owned.acknowledgement == Acknowledgement::Local, commit_latency());
+        let observed = latency.clone();
+        owned.disk.observe_appends(move |took| observed.observe(took.as_secs_f64()));
+        let (ended, is_ending) = (watch::Sender::new(None), AtomicBool::new(false));
+        let (beats_without_stream, chore_failures) = (AtomicU64::new(0), AtomicU64::new(0));
+        let has_told = AtomicBool::new(false);
         let shared = Arc::new(KeptStream {
-            revision: Mutex::new(owned.revision),
             owned,
             monitor,
-            ended: watch::Sender::new(None),
-            is_ending: AtomicBool::new(false),
-            lease_failures: AtomicU64::new(0),
+            ended,
+            is_ending,
+            latency,
+            beats_without_stream,
+            chore_failures,
+            has_told,
         });
-        let running = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("engine-keeper".into()).spawn(move || running.run())?;
-        let sending = Arc::clone(&shared);
-        let sender = sends.then(|| thread::Builder::new().name("engine-send".into()).spawn(move || sending.send()));
-        let (thread, sender) = (Mutex::new(Some(thread)), Mutex::new(sender.transpose()?));
-        Ok(EngineKeeper { shared, thread, sender })
+        let keeper = EngineKeeper { shared, thread: Mutex::new(None), sender: Mutex::new(None) };
+        let run = |name: &str, work: fn(&KeptStream)| {
+            let shared = Arc::clone(&keeper.shared);
+            thread::Builder::new().name(name.into()).spawn(move || work(&shared)).map(Some)
+        };
+        *keeper.thread.lock() = run("engine-keeper", KeptStream::run)?;
+        *keeper.sender.lock() = if sends { run("engine-send", KeptStream::send)? } else { None };
+        Ok(keeper)
     }
 
     /// Waits until the broker cannot go on.
@@ -153,15 +176,27 @@ impl EngineKeeper {
 
     /// The numbers for metrics.
     pub(crate) fn account(&self) -> EngineAccount {
-        let KeptStream { owned, monitor, lease_failures, .. } = &*self.shared;
+        let KeptStream { owned, monitor, latency, chore_failures, .. } = &*self.shared;
         EngineAccount {
-            epoch: owned.lease.epoch,
-            latency: Some(owned.appends.latency()),
-            waiting: owned.appends.waiting(),
+            epoch: owned.report.epoch,
+            latency: Some(latency.clone()),
+            waiting: owned.disk.in_flight(),
             behind: owned.disk.standing().behind,
-            lease_failures: lease_failures.load(Ordering::Relaxed),
+            lease_failures: owned.lease.failures(),
+            chore_failures: chore_failures.load(Ordering::Relaxed),
             servers: monitor.account(),
         }
+    }
+
+    /// Why the commit in flight waits, to be asked while it does; `None`: not known.
+    pub(crate) fn trouble(&self) -> impl Fn() -> Option<String> + Send + Sync + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || shared.owned.disk.trouble()
+    }
+
+    /// Whether another process has taken the stream.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.shared.owned.disk.standing().ended == Some(StreamEnd::Taken)
     }
 
     /// Ends waiting for an engine that does not answer: what is in flight is as after a crash.
@@ -169,23 +204,29 @@ impl EngineKeeper {
         self.shared.owned.disk.stop();
     }
 
-    /// Ends the thread and releases the lease, when the journal is closed. Blocks.
+    /// Ends the threads and releases the name, when the journal is closed. Blocks.
     pub(crate) fn end(&self) {
-        self.shared.is_ending.store(true, Ordering::SeqCst);
-        let Some(thread) = self.thread.lock().take() else { return };
-        thread.thread().unpark();
-        // A panic of it has been reported.
-        let _ = thread.join();
         self.shared.await_sent();
+        self.end_threads();
+        // Without it, the next start reads a little more.
+        let _ = self.shared.owned.disk.checkpoint();
+        self.shared.owned.lease.end();
+    }
+
+    fn end_threads(&self) {
+        self.shared.is_ending.store(true, Ordering::SeqCst);
         self.shared.owned.disk.stop();
-        if let Some(sender) = self.sender.lock().take() {
-            let _ = sender.join();
+        for thread in [&self.thread, &self.sender].map(|thread| thread.lock().take()).into_iter().flatten() {
+            thread.thread().unpark();
+            // A panic of it has been reported.
+            let _ = thread.join();
         }
-        if *self.shared.ended.borrow() != Some(EngineEnd::Taken) {
-            // Without it, the next start reads a little more.
-            let _ = self.shared.owned.disk.checkpoint();
-            self.shared.release();
-        }
+    }
+}
+
+impl Drop for EngineKeeper {
+    fn drop(&mut self) {
+        self.end_threads();
     }
 }
 
@@ -215,7 +256,11 @@ impl KeptStream {
     fn look_at_end(&self) {
         match self.owned.disk.standing().ended {
             None => {}
-            Some(StreamEnd::Taken) => self.end(EngineEnd::Taken),
+            Some(StreamEnd::Taken) => {
+                self.owned.lease.lose();
+                self.end(EngineEnd::Taken);
+            }
+            Some(ended @ (StreamEnd::Gone | StreamEnd::Shorter)) => self.end(EngineEnd::Lost(ended.to_string())),
             Some(ended) => self.end(EngineEnd::Failed(ended.to_string())),
         }
     }
@@ -236,8 +281,7 @@ impl KeptStream {
                     tracing::warn!(%error, "it could not be marked how far the files are whole: the next start reads more");
                 }
             }
-            // Commits go on meanwhile: each step is small.
-            while Instant::now() < next && self.owned.disk.cut() == Ok(true) {}
+            self.cut_until(next);
             let rest = next.saturating_duration_since(Instant::now());
             if !self.is_ending.load(Ordering::SeqCst) {
                 thread::park_timeout(rest);
@@ -245,58 +289,45 @@ impl KeptStream {
         }
     }
 
-    /// Looks whether this owner's epoch is the newest one, and the journal writes, and renews the
-    /// lease.
+    /// Removes records that are of no use, in small steps between which commits go on.
+    fn cut_until(&self, end: Instant) {
+        while Instant::now() < end && !self.is_ending.load(Ordering::SeqCst) {
+            match self.owned.disk.cut() {
+                Ok(true) => thread::park_timeout(CUT_PAUSE),
+                Ok(false) => return self.has_told.store(false, Ordering::Relaxed),
+                Err(error) => return self.chore_failed("records that are of no use could not be removed", &error),
+            }
+        }
+    }
+
+    /// Looks whether this owner's epoch is the newest one, and whether the journal writes.
     fn beat(&self) {
-        if self.newest_epoch().is_some_and(|newest| newest > self.own_epoch()) {
-            self.owned.disk.stop();
-            return self.end(EngineEnd::Taken);
+        match self.owned.nats.epoch() {
+            Ok(found) => {
+                self.beats_without_stream.store(0, Ordering::Relaxed);
+                let newest = found.and_then(|found| match EngineRecord::decode(&found.bytes) {
+                    Ok(EngineRecord::Epoch(epoch)) => Some(epoch.epoch),
+                    _ => None,
+                });
+                if newest.is_some_and(|newest| newest > self.owned.report.epoch) {
+                    self.owned.disk.give_up(StreamEnd::Taken);
+                }
+            }
+            // A server that has just been started may not know the stream yet.
+            Err(EngineError::Failed(_)) => {
+                if self.beats_without_stream.fetch_add(1, Ordering::Relaxed) + 1 >= GONE_AFTER {
+                    self.owned.disk.give_up(StreamEnd::Gone);
+                }
+            }
+            Err(error) => self.chore_failed("whether this process is still the owner could not be read", &error),
         }
         self.look_at_end();
-        if self.renew().is_err() {
-            self.lease_failures.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
-    /// The epoch of this owner.
-    fn own_epoch(&self) -> u64 {
-        self.owned.disk.standing().epoch
-    }
-
-    /// The newest epoch that was taken, if the engine tells it.
-    fn newest_epoch(&self) -> Option<u64> {
-        let found = self.owned.nats.epoch().ok()??;
-        match EngineRecord::decode(&found.bytes) {
-            Ok(EngineRecord::Epoch(epoch)) => Some(epoch.epoch),
-            _ => None,
-        }
-    }
-
-    /// Renews the lease. Another owner's lease is left to it until it is released: only a greater
-    /// epoch ends this one, so that a start that fails ends nothing.
-    fn renew(&self) -> Result<(), EngineError> {
-        let mut revision = self.revision.lock();
-        match self.owned.nats.put_lease(*revision, &self.owned.lease.encode()) {
-            Err(EngineError::Refused) => {}
-            outcome => return outcome.map(|renewed| *revision = renewed),
-        }
-        let found = self.owned.nats.lease()?;
-        let lease = found.as_ref().and_then(|found| Lease::decode(&found.bytes));
-        if lease.is_some_and(|lease| lease.owner != self.owned.lease.owner && !lease.released) {
-            return Err(EngineError::Refused);
-        }
-        let after = found.map_or(0, |found| found.revision);
-        *revision = self.owned.nats.put_lease(after, &self.owned.lease.encode())?;
-        Ok(())
-    }
-
-    /// Tells that this owner has ended; another owner's lease is left alone.
-    fn release(&self) {
-        let lease = Lease { released: true, ..self.owned.lease.clone() };
-        if self.owned.nats.put_lease(*self.revision.lock(), &lease.encode()).is_err() {
-            tracing::warn!(
-                "the broker's name could not be released: its next start looks for some seconds whether it lives"
-            );
+    fn chore_failed(&self, what: &str, error: &EngineError) {
+        self.chore_failures.fetch_add(1, Ordering::Relaxed);
+        if !self.has_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "{what} (`whimbrel_engine_chore_failures_total`)");
         }
     }
 

@@ -1,9 +1,9 @@
 //! The broker's log on a replicated engine: the connection, the checks of its servers, and what an
 //! owner does all the time. `whimbrel-engine` has the stream itself.
 
+mod held_lease;
 mod keeper;
 mod mark;
-mod measured;
 mod monitor;
 mod process;
 mod start;
@@ -19,7 +19,6 @@ use whimbrel_engine::nats::NatsOptions;
 pub use keeper::EngineEnd;
 pub(crate) use keeper::{EngineAccount, EngineKeeper};
 pub(crate) use mark::MarkFile;
-pub(crate) use measured::latency;
 pub(crate) use monitor::{Monitor, MonitorAccount};
 pub use monitor::{SeenServer, SeenSettings, ServersError};
 pub use start::EngineStartError;

@@ -42,6 +42,8 @@ const PORT: u16 = 8222;
 pub(crate) struct Monitor {
     addresses: Vec<String>,
     account: Mutex<MonitorAccount>,
+    /// The names of the servers that told their settings.
+    names: Mutex<BTreeSet<String>>,
     /// Notified when the servers are to be looked at.
     asked: Notify,
 }
@@ -65,6 +67,16 @@ pub enum ServersError {
         address: String,
         /// What is wrong, and what to do.
         wrong: String,
+    },
+    /// Servers that have copies are not looked at.
+    #[error(
+        "servers of the engine have a copy of the stream whose settings are not looked at ({}): list the monitoring address of \
+         each server in engine.monitor",
+        others.join(", ")
+    )]
+    Unwatched {
+        /// Their names.
+        others: Vec<String>,
     },
     /// Too few servers tell their settings.
     #[error(
@@ -172,7 +184,7 @@ impl Varz {
 impl Monitor {
     /// A monitor that has not looked yet.
     pub(crate) fn new(addresses: Vec<String>) -> Arc<Monitor> {
-        Arc::new(Monitor { addresses, account: Mutex::default(), asked: Notify::new() })
+        Arc::new(Monitor { addresses, account: Mutex::default(), names: Mutex::default(), asked: Notify::new() })
     }
 
     /// What the last look found.
@@ -190,22 +202,36 @@ impl Monitor {
     /// # Errors
     /// One is set up wrongly, or most do not answer.
     pub(crate) async fn check(&self) -> Result<(), ServersError> {
-        let (mut found, mut silent, mut wrong) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let (mut found, mut names) = (BTreeSet::new(), BTreeSet::new());
+        let (mut silent, mut wrong) = (Vec::new(), Vec::new());
         for SeenServer { address, seen } in self.look().await {
             match seen {
-                SeenSettings::Settings { id, wrong: fault, .. } => {
+                SeenSettings::Settings { id, name, wrong: fault, .. } => {
                     wrong.extend(fault.map(|wrong| ServersError::Wrong { address, wrong }));
                     found.insert(id);
+                    names.insert(name);
                 }
                 SeenSettings::Silent { why } => silent.push(format!("{address}: {why}")),
             }
         }
         *self.account.lock() = MonitorAccount { wrong: wrong.len() as u64, silent: silent.len() as u64 };
+        *self.names.lock() = names;
         if let Some(wrong) = wrong.into_iter().next() {
             return Err(wrong);
         }
         let (told, wanted) = (found.len(), REPLICAS / 2 + 1);
         if told < wanted { Err(ServersError::Silent { told, wanted, silent }) } else { Ok(()) }
+    }
+
+    /// Checks that the servers which have the copies of a stream are those that are looked at: as
+    /// many others may have one as did not answer.
+    ///
+    /// # Errors
+    /// Others have copies.
+    pub(crate) fn check_copies(&self, servers: Vec<String>) -> Result<(), ServersError> {
+        let names = self.names.lock();
+        let others: Vec<String> = servers.into_iter().filter(|server| !names.contains(server)).collect();
+        if others.len() as u64 <= self.account().silent { Ok(()) } else { Err(ServersError::Unwatched { others }) }
     }
 
     /// Looks at all servers until most have answered, at most for [`REACHED_WITHIN`].
@@ -246,9 +272,13 @@ impl Monitor {
             let outcome = self.check().await;
             match &outcome {
                 Ok(()) if last.is_err() => tracing::info!("the engine's servers are as they must be again"),
+                Err(error @ ServersError::Silent { .. }) if last.as_ref() != Err(error) => tracing::error!(
+                    %error,
+                    "the settings of most of the engine's servers are not known (`whimbrel_engine_servers_silent`)"
+                ),
                 Err(error) if last.as_ref() != Err(error) => tracing::error!(
                     %error,
-                    "what the engine acknowledges may be lost (`whimbrel_engine_servers_wrong`, `whimbrel_engine_servers_silent`)"
+                    "what the engine acknowledges may be lost (`whimbrel_engine_servers_wrong`)"
                 ),
                 _ => {}
             }

@@ -6,6 +6,9 @@
 
 use std::fs;
 
+use rustix::io::Errno;
+use rustix::process::test_kill_process;
+
 /// The name of this process; empty where the system does not tell.
 pub(super) fn own() -> String {
     name_of(std::process::id()).unwrap_or_default()
@@ -20,12 +23,11 @@ pub(super) fn is_dead(name: &str) -> bool {
     if [boot, namespace] != [&*here.boot, &*here.namespace] {
         return false;
     }
+    // One that may not be signalled is there; `/proc` may hide it.
+    let process = i32::try_from(number).ok().and_then(rustix::process::Pid::from_raw);
+    let is_there = process.is_some_and(|process| test_kill_process(process) != Err(Errno::SRCH));
     // A process of this number that was started at another time is another one.
-    match fs::exists(format!("/proc/{number}")) {
-        Ok(true) => name_of(number).is_some_and(|other| other != name),
-        Ok(false) => true,
-        Err(_) => false,
-    }
+    !is_there || name_of(number).is_some_and(|other| other != name)
 }
 
 struct Here {

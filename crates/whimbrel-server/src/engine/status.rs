@@ -6,7 +6,7 @@ use serde::Serialize;
 use whimbrel_engine::nats::{self, StreamStatus};
 use whimbrel_engine::{EngineError, LEASE_RENEWED_EVERY};
 
-use super::monitor::{Monitor, SeenServer};
+use super::monitor::{Monitor, SeenServer, SeenSettings};
 use super::{EngineOptions, EngineStartError};
 
 /// A broker's engine.
@@ -14,34 +14,54 @@ use super::{EngineOptions, EngineStartError};
 pub struct EngineStatus {
     /// The broker's name.
     pub broker: String,
-    /// Its stream, if it has one.
+    /// Its stream, if it has one, and the servers can tell.
     pub stream: Option<StreamStatus>,
+    /// Why the servers cannot tell.
+    pub unknown: Option<String>,
     /// Whether the owner has renewed its lease while it was looked at.
     pub lives: bool,
     /// The servers, as their monitoring shows them.
     pub servers: Vec<SeenServer>,
 }
 
+impl EngineStatus {
+    /// Whether there is nothing that an operator should look after: the stream is there, its copies
+    /// are whole, and all servers tell settings that are good. The broker need not run.
+    pub fn is_in_order(&self) -> bool {
+        let is_good = |server: &SeenServer| matches!(&server.seen, SeenSettings::Settings { wrong: None, .. });
+        let is_whole =
+            |stream: &StreamStatus| stream.replicas.iter().all(|replica| replica.is_current && !replica.is_away);
+        self.stream.as_ref().is_some_and(is_whole) && self.servers.iter().all(is_good)
+    }
+}
+
 /// Looks at a broker's engine, for as long as an owner takes to renew its lease. Blocks.
 ///
 /// # Errors
-/// The engine is not reached.
+/// The system gives no thread, or the options name no servers that could be asked.
 pub fn status(options: &EngineOptions) -> Result<EngineStatus, EngineStartError> {
-    let failed = |cause: EngineError| EngineStartError::Engine { servers: options.servers.join(", "), cause };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(EngineStartError::System)?;
     let servers = runtime.block_on(Monitor::new(options.monitors.clone()).look());
-    let wanted = options.connection();
-    let mut stream = nats::look(&wanted).map_err(failed)?;
-    let mut lives = false;
-    if let Some(first) = &stream
-        && first.lease.as_ref().is_some_and(|lease| !lease.released)
-    {
-        // And a part of it for the answers.
-        thread::sleep(LEASE_RENEWED_EVERY + LEASE_RENEWED_EVERY / 2);
-        let second = nats::look(&wanted).map_err(failed)?;
-        lives = second.as_ref().is_some_and(|second| second.lease_revision > first.lease_revision);
-        stream = second;
+    let mut seen = EngineStatus { broker: options.broker.clone(), stream: None, unknown: None, lives: false, servers };
+    match look_twice(options) {
+        Ok((stream, lives)) => (seen.stream, seen.lives) = (stream, lives),
+        Err(EngineError::Unanswered(why)) => seen.unknown = Some(why),
+        Err(cause) => return Err(EngineStartError::Engine { servers: options.servers.join(", "), cause }),
     }
-    Ok(EngineStatus { broker: options.broker.clone(), stream, lives, servers })
+    Ok(seen)
+}
+
+/// The stream, and whether its owner has renewed its lease meanwhile.
+fn look_twice(options: &EngineOptions) -> Result<(Option<StreamStatus>, bool), EngineError> {
+    let wanted = options.connection();
+    let Some(first) = nats::look(&wanted)? else { return Ok((None, false)) };
+    if first.lease.as_ref().is_none_or(|lease| lease.released) {
+        return Ok((Some(first), false));
+    }
+    // And a part of it for the answers.
+    thread::sleep(LEASE_RENEWED_EVERY + LEASE_RENEWED_EVERY / 2);
+    let second = nats::look(&wanted)?;
+    let lives = second.as_ref().is_some_and(|second| second.lease_revision > first.lease_revision);
+    Ok((second, lives))
 }

@@ -4,6 +4,18 @@ use std::fmt;
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelValue, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
+/// The first bound of a histogram of commits, in seconds; each next one is twice as large.
+const COMMIT_LEAST: f64 = 0.000_25;
+
+/// Number of that histogram's bounds: the last is 8.192 s.
+const COMMIT_BOUNDS: u16 = 16;
+
+/// A histogram of the times until a commit is durable, seconds.
+pub(crate) fn commit_latency() -> Histogram {
+    Histogram::new(exponential_buckets(COMMIT_LEAST, 2.0, COMMIT_BOUNDS))
+}
 
 /// One without labels.
 pub(super) fn put(encoder: &mut DescriptorEncoder, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {

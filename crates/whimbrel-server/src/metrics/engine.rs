@@ -6,13 +6,13 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::encoding::put;
-use crate::engine::{self, EngineAccount};
+use super::encoding::{commit_latency, put};
+use crate::engine::EngineAccount;
 
 /// Encodes the engine's numbers; `overdue`: how often it did not answer for too long.
 pub fn encode(encoder: &mut DescriptorEncoder, engine: &EngineAccount, overdue: u64) -> fmt::Result {
-    let EngineAccount { epoch, latency, waiting, behind, lease_failures, servers } = engine;
-    let latency = latency.clone().unwrap_or_else(engine::latency);
+    let EngineAccount { epoch, latency, waiting, behind, lease_failures, chore_failures, servers } = engine;
+    let latency = latency.clone().unwrap_or_else(commit_latency);
     let help = "How long the engine took to acknowledge a commit, repeats included";
     put(encoder, "whimbrel_engine_append_seconds", help, &latency)?;
     let help = "How long the commit in flight has waited for the engine";
@@ -27,6 +27,8 @@ pub fn encode(encoder: &mut DescriptorEncoder, engine: &EngineAccount, overdue: 
     put(encoder, "whimbrel_engine_overdue", help, &ConstCounter::new(overdue))?;
     let help = "Renewals of the broker's lease of its name that failed";
     put(encoder, "whimbrel_engine_lease_failures", help, &ConstCounter::new(*lease_failures))?;
+    let help = "Looks whether this process is still the owner, and removals of useless records, that failed";
+    put(encoder, "whimbrel_engine_chore_failures", help, &ConstCounter::new(*chore_failures))?;
     let help = "Servers of the engine that may lose what they acknowledge, by their settings or their version";
     put(encoder, "whimbrel_engine_servers_wrong", help, &ConstGauge::new(servers.wrong))?;
     let help = "Monitoring addresses of the engine's servers that did not answer";

@@ -5,7 +5,7 @@ mod broker;
 mod cache;
 mod classic;
 mod discovery;
-mod encoding;
+pub(crate) mod encoding;
 mod engine;
 mod fences;
 mod journal;
@@ -35,9 +35,8 @@ use crate::config::{Certificate, Config, Listener};
 use crate::drive::{Account, Hub};
 use crate::engine::EngineKeeper;
 use crate::process;
-use crate::store;
 use crate::telemetry::Counts;
-use encoding::{put, put_family};
+use encoding::{commit_latency, put, put_family};
 
 /// Why a connection did not begin MQTT, or was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,7 +315,7 @@ impl Collector for Snapshot {
         if let Some(counts) = self.hub.access() {
             access::encode(&mut encoder, counts)?;
         }
-        let commits = account.latency.clone().unwrap_or_else(store::latency);
+        let commits = account.latency.clone().unwrap_or_else(commit_latency);
         journal::encode(&mut encoder, journal, &commits, account.congested)?;
         let engine = self.keeper.as_ref().map(|keeper| keeper.account()).unwrap_or_default();
         engine::encode(&mut encoder, &engine, journal.overdue)?;

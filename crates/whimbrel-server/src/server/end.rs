@@ -8,8 +8,11 @@ use crate::engine::EngineEnd;
 /// Time that a broker which cannot log any more waits for its clients to be told.
 const ABANDON_LIMIT: Duration = Duration::from_secs(1);
 
-/// Time that a broker which ends waits for its engine.
+/// Time that a broker which ends waits for its engine to take the last commits.
 const ENGINE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Time after that in which it ends what it does at the engine, and releases its name.
+const RELEASE_LIMIT: Duration = Duration::from_secs(15);
 
 /// Time that a broker that ends waits for others to take what they need to go on without it.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(5);
@@ -79,8 +82,13 @@ impl Server {
             tracing::error!("the journal could not be closed");
         }
         if let Some(keeper) = keeper {
-            // It fails only if the thread has panicked, which is reported.
-            let _ = tokio::task::spawn_blocking(move || keeper.end()).await;
+            let ending = tokio::task::spawn_blocking(move || keeper.end());
+            if tokio::time::timeout(RELEASE_LIMIT, ending).await.is_err() {
+                tracing::warn!(
+                    limit = ?RELEASE_LIMIT,
+                    "the engine does not answer: the next start of this broker looks for some seconds whether this one lives"
+                );
+            }
         }
     }
 }

@@ -15,7 +15,8 @@ use whimbrel_journal::{
     Wanted,
 };
 
-use super::open::{JOURNAL, LOCK, batch_bytes};
+use super::lock::LOCK;
+use super::open::{JOURNAL, batch_bytes};
 use super::streams::{EVENTS, FILTER, MAP, TICKS};
 
 /// Bytes of records read at once.

@@ -8,6 +8,7 @@
 
 pub mod check;
 mod import;
+mod lock;
 mod null;
 mod open;
 mod put;
@@ -21,11 +22,11 @@ use std::sync::Arc;
 use whimbrel_journal::{Counters, Journal, MapInfo, Storage, StreamUse};
 
 pub use import::import;
+pub use lock::Lock;
 pub(crate) use open::open;
-pub use open::{JOURNAL, Lock, OpenError, Opened, Opening};
+pub use open::{JOURNAL, OpenError, Opened, Opening};
 pub use signal::Signal;
 pub use submit::Store;
-pub(crate) use submit::latency;
 
 /// A journal on any kind of disk.
 pub(crate) type Disk = Journal<Arc<dyn Storage + Send + Sync>>;

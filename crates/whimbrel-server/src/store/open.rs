@@ -1,13 +1,11 @@
 //! Opens the data directory, and restores the broker from it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use rustix::fs::{FlockOperation, flock};
 use whimbrel_core::Profile;
 use whimbrel_core::store::{LogState, RestoreError, Restoring, StreamState};
 use whimbrel_engine::begin_without_engine;
@@ -19,9 +17,11 @@ use whimbrel_journal::{
 };
 use whimbrel_mqtt::{Config, MqttBroker};
 
+use super::lock::{self, Lock, LockFault};
 use super::null::NullStorage;
 use super::signal::Signal;
 use super::streams::{PUBENDS, Streams};
+use super::submit::Reliance;
 use super::{Disk, Store};
 use crate::api::answers::Manifest;
 use crate::drive::Clock;
@@ -37,10 +37,6 @@ const BESIDE_EVENT: u32 = 256 << 10;
 
 /// Time by which the system's clock may be ahead of the newest time in the journal.
 const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// Lock file in the data directory: locked by the broker that uses it, and holds its process
-/// number.
-pub(super) const LOCK: &str = "whimbrel.lock";
 
 /// At least this many segments of a new journal fit on its disk: twice the number without which it
 /// takes nothing.
@@ -90,12 +86,6 @@ pub struct Opened {
     pub(crate) keeper: Option<EngineKeeper>,
 }
 
-/// Keeps other brokers out of a data directory while it lives.
-#[derive(Debug)]
-pub struct Lock {
-    _file: File,
-}
-
 /// Why a data directory cannot be used. Each text says what is wrong and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -124,6 +114,28 @@ pub enum OpenError {
         path: String,
         /// Why.
         cause: whimbrel_journal::OpenError,
+    },
+    /// There is nothing to import.
+    #[error("there is no journal in {path}: name the data directory of the broker (--data)")]
+    NoJournal {
+        /// The directory.
+        path: String,
+    },
+    /// The files would become those of another user, and the broker could not use them.
+    #[error("{path} belongs to the user with number {owner}: run this as that user (`runuser -u NAME -- whimbrel …`)")]
+    OtherUser {
+        /// The directory.
+        path: String,
+        /// The number of its user.
+        owner: u32,
+    },
+    /// The directory has a part of an engine's journal, or a mark that is not understood.
+    #[error("cannot open the journal in {path} without its engine: {cause}")]
+    Mark {
+        /// The directory.
+        path: String,
+        /// Why, and what to do.
+        cause: Fault,
     },
     /// The journal accepts no write.
     #[error("the journal in {path} takes nothing: {cause}. Make room on its disk, or raise `max_log` in [journal]")]
@@ -233,11 +245,20 @@ pub(crate) fn open(
     let JournalDisk { disk, identity, keeper } =
         if opening.keeps_nothing { null_disk(opening, seed)? } else { disk(opening, monitor)? };
     let options = options(opening, &disk, free_bytes(&opening.directory)).map_err(fault)?;
-    let (log, report) = Log::open(&disk, options, identity).map_err(fault)?;
-    tell(&path, &log, &report);
-    let (broker, mut store, clock) = resume(opening, disk, log, (config, seed))?;
+    let resumed = Log::open(&disk, options, identity).map_err(fault).and_then(|(log, report)| {
+        tell(&path, &log, &report);
+        resume(opening, disk, log, (config, seed))
+    });
+    let (broker, mut store, clock) = resumed.map_err(|error| match (&keeper, &opening.engine) {
+        (Some(keeper), Some(engine)) if keeper.is_taken() => OpenError::Engine(EngineStartError::taken(engine)),
+        _ => error,
+    })?;
     if let (Some(keeper), Some(engine)) = (&keeper, &opening.engine) {
-        store.rely_on_engine(engine.patience, keeper.on_failure());
+        store.rely_on_engine(Reliance {
+            patience: engine.patience,
+            trouble: Box::new(keeper.trouble()),
+            on_failure: Box::new(keeper.on_failure()),
+        });
     }
     Ok(Opened { broker, store, clock, lock, keeper })
 }
@@ -261,21 +282,29 @@ pub(super) fn disk(opening: &Opening, monitor: Option<Arc<Monitor>>) -> Result<J
     let identity = directory.random().map_err(fault)?;
     let mark = MarkFile::of(&opening.directory);
     let (Some(engine), Some(monitor)) = (&opening.engine, monitor) else {
-        begin_without_engine(&mark).map_err(fault)?;
+        let began = begin_without_engine(&mark).map_err(|cause| OpenError::Mark { path: path.clone(), cause })?;
+        if began {
+            tracing::error!(
+                path,
+                "the journal of this directory has a second home at an engine, and is opened without it: a process that has \
+                 its engine is another broker of this name from now on; end this one and start it with --engine, unless the \
+                 engine is given up for good"
+            );
+        }
         return Ok(JournalDisk { disk: Arc::new(directory), identity, keeper: None });
     };
-    check_owner(&opening.directory)?;
     let owner = directory.random().map_err(fault)?;
     let (disk, keeper) = engine::start(engine, EngineHome { directory, mark, owner }, monitor)?;
     Ok(JournalDisk { disk, identity, keeper: Some(keeper) })
 }
 
-/// Refuses the directory of another user: a broker that names none has one in a place where others
-/// may make directories.
-fn check_owner(directory: &Path) -> Result<(), OpenError> {
-    let at = |cause| OpenError::Directory { path: directory.display().to_string(), cause };
-    let owner = fs::metadata(directory).map_err(at)?.uid();
-    if owner == rustix::process::geteuid().as_raw() { Ok(()) } else { Err(at(ErrorKind::PermissionDenied.into())) }
+/// Locks the data directory; creates it if need be.
+pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
+    let path = directory.display().to_string();
+    lock::lock(directory).map_err(|fault| match fault {
+        LockFault::Held(who) => OpenError::Locked { path, who },
+        LockFault::System(cause) => OpenError::Directory { path, cause },
+    })
 }
 
 /// A disk that keeps nothing, and the seed as random number.
@@ -326,6 +355,7 @@ pub(crate) fn resume(
     }
     let mut config = config;
     config.core.logged_event_bytes = logged_event_bytes(batch_bytes);
+    config.core.has_successors = opening.engine.is_some();
     let broker = MqttBroker::restored(config, seed, clock.now(), restoring, &state);
     let mut broker = broker.map_err(|cause| OpenError::Entry { path: path.clone(), cause })?;
     let mut store = Store::new(journal, streams, map, signal).map_err(OpenError::System)?;
@@ -357,31 +387,6 @@ fn take_notice(directory: &Path) -> Result<(), OpenError> {
     let renamed = fs::rename(directory.join(Manifest::FILE), directory.join(RESTORED));
     let synced = renamed.and_then(|()| File::open(directory)).and_then(|directory| directory.sync_all());
     synced.map_err(|cause| OpenError::Directory { path: directory.display().to_string(), cause })
-}
-
-/// Locks the directory; creates it if need be.
-pub(super) fn lock(directory: &Path) -> Result<Lock, OpenError> {
-    let at = |cause| OpenError::Directory { path: directory.display().to_string(), cause };
-    // Messages are for the broker's user alone. An existing directory keeps its mode.
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
-    let name = directory.join(LOCK);
-    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(name);
-    let mut file = file.map_err(at)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut who = String::new();
-            // The broker that has just locked it may not have written its number yet.
-            let _ = file.read_to_string(&mut who);
-            let who = who.trim().parse::<u32>();
-            let who =
-                who.map_or_else(|_| "another broker".to_owned(), |id| format!("the broker with process number {id}"));
-            return Err(OpenError::Locked { path: directory.display().to_string(), who });
-        }
-        Err(error) => return Err(at(error.into())),
-    }
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(at)?;
-    Ok(Lock { _file: file })
 }
 
 /// Options of the journal. An existing journal keeps the size of its segments, which bounds its

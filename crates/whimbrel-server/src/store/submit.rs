@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use whimbrel_core::store::{BatchNo, Disk as State, EVENT_HEAD, Fetched};
 use whimbrel_event::Time;
 use whimbrel_journal::{Map, Need, Refused, Ticket};
@@ -18,6 +18,7 @@ use super::streams::Streams;
 use super::{Counts, Disk, StoreAccount, Usage};
 use crate::drive::Clock;
 use crate::logging::Throttle;
+use crate::metrics::encoding::commit_latency;
 
 /// Submissions that wait to be durable and are told one by one; more are told with the newest.
 const TICKETS_MAX: usize = 4096;
@@ -33,17 +34,6 @@ const FULL_RETRY: Duration = Duration::from_secs(1);
 
 /// Damage is logged at most once in this period.
 const DAMAGE_EVERY: Duration = Duration::from_secs(10);
-
-/// The first bound of the histogram of commits, in seconds; each next one is twice as large.
-const LATENCY_LEAST: f64 = 0.000_25;
-
-/// Number of the histogram's bounds: the last is 8.192 s.
-const LATENCY_BOUNDS: u16 = 16;
-
-/// A histogram of the time from a submission until it is durable.
-pub(crate) fn latency() -> Histogram {
-    Histogram::new(exponential_buckets(LATENCY_LEAST, 2.0, LATENCY_BOUNDS))
-}
 
 /// Why the journal did not take a batch.
 #[derive(Debug)]
@@ -69,6 +59,8 @@ pub struct Store {
     /// Time from a submission until it is durable, seconds.
     latency: Histogram,
     state: State,
+    /// It is full because its engine does not answer.
+    lacks_engine: bool,
     /// The journal was busy: nothing is submitted before, unless something is committed.
     busy_until: Option<Time>,
     /// The journal is full: when to look for room again, unless something is committed before.
@@ -81,11 +73,13 @@ pub struct Store {
 }
 
 /// How a journal relies on an engine.
-struct Reliance {
+pub(super) struct Reliance {
     /// How long a submission may wait to be durable before publishes are refused.
-    patience: Duration,
+    pub(super) patience: Duration,
+    /// Tells why one waits, if that is known.
+    pub(super) trouble: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Is told when the journal has failed.
-    on_failure: Box<dyn Fn(&str) + Send + Sync>,
+    pub(super) on_failure: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl fmt::Debug for Store {
@@ -104,8 +98,9 @@ impl Store {
             signal,
             durable: BatchNo(0),
             tickets: VecDeque::new(),
-            latency: latency(),
+            latency: commit_latency(),
             state: State::Open,
+            lacks_engine: false,
             busy_until: None,
             look_at: None,
             has_piece: false,
@@ -116,11 +111,11 @@ impl Store {
         })
     }
 
-    /// The journal is on an engine. While a submission has waited for longer than `patience`,
+    /// The journal is on an engine. While a submission has waited for longer than its patience,
     /// publishes are refused as by a full log; when the journal fails, `on_failure` is called with
     /// the text of the error, and the broker is about to end.
-    pub(super) fn rely_on_engine(&mut self, patience: Duration, on_failure: impl Fn(&str) + Send + Sync + 'static) {
-        self.engine = Some(Reliance { patience, on_failure: Box::new(on_failure) });
+    pub(super) fn rely_on_engine(&mut self, engine: Reliance) {
+        self.engine = Some(engine);
     }
 
     /// Reports of the journal's threads.
@@ -160,7 +155,7 @@ impl Store {
             max_bytes,
             retained_bytes,
             map: self.map.info(),
-            is_full: self.state == State::Full,
+            is_full: self.state == State::Full && !self.lacks_engine,
             is_poisoned: self.state == State::Poisoned,
             full,
             overdue,
@@ -385,14 +380,9 @@ impl Store {
             }
             Refused::Full => {
                 if self.state == State::Open {
-                    self.counts.full += 1;
-                    tracing::error!(
-                        "the journal is full: publishes that must be logged are refused until subscribers acknowledge"
-                    );
+                    self.note_full();
                 }
-                (self.state, self.look_at) = (State::Full, Some(now.after(FULL_RETRY)));
-                self.await_commit();
-                broker.handle(now, Input::Disk(State::Full), out);
+                self.refuse_events(broker, now, out);
                 !has_event
             }
             Refused::Stopped(damage) if has_event => {
@@ -421,31 +411,52 @@ impl Store {
     /// The engine has not answered for too long: refuses what the journal has not taken.
     fn lose_patience(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         self.counts.overdue += 1;
-        let patience = self.engine.as_ref().map(|engine| engine.patience).unwrap_or_default();
-        tracing::error!(
-            ?patience,
-            "the engine does not answer: publishes that must be logged are refused until it does"
-        );
+        if let Some(Reliance { patience, trouble, .. }) = &self.engine {
+            let why = trouble().unwrap_or_else(|| "no answer yet".to_owned());
+            tracing::error!(
+                ?patience,
+                why,
+                "the engine does not take commits: publishes that must be logged are refused until it does"
+            );
+        }
+        self.lacks_engine = true;
+        self.refuse_events(broker, now, out);
+    }
+
+    /// Tells the broker that nothing is logged until there is room again.
+    fn refuse_events(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         (self.state, self.look_at) = (State::Full, Some(now.after(FULL_RETRY)));
         self.await_commit();
         broker.handle(now, Input::Disk(State::Full), out);
     }
 
-    /// Looks whether the journal, which was full, takes events again.
+    fn note_full(&mut self) {
+        self.counts.full += 1;
+        tracing::error!("the journal is full: publishes that must be logged are refused until subscribers acknowledge");
+    }
+
+    /// Looks whether the journal, which was full or waited for its engine, takes events again.
     fn look_for_room(&mut self, broker: &mut MqttBroker, now: Time, out: &mut impl Output) {
         if self.is_overdue(now) {
             self.look_at = Some(now.after(FULL_RETRY));
             return;
         }
+        let did_lack_engine = std::mem::take(&mut self.lacks_engine);
         let need = Need { streams: 1, records: 1, bytes: EVENT_HEAD, ..Need::default() };
         match self.journal.submit(|log| log.require(need)) {
             Ok(()) => {
-                tracing::info!("the journal has room again: publishes are logged");
+                let why = if did_lack_engine { "the engine takes commits again" } else { "the journal has room again" };
+                tracing::info!("{why}: publishes are logged");
                 (self.state, self.look_at) = (State::Open, None);
                 self.await_commit();
                 broker.handle(now, Input::Disk(State::Open), out);
             }
-            Err(_) => self.look_at = Some(now.after(FULL_RETRY)),
+            Err(_) => {
+                if did_lack_engine {
+                    self.note_full();
+                }
+                self.look_at = Some(now.after(FULL_RETRY));
+            }
         }
     }
 

@@ -49,6 +49,9 @@ async fn the_journal_of_a_broker_without_an_engine_is_imported() {
     let (status, said) = refused(serve(&servers, "north", &data));
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("the stream is empty") && said.contains("whimbrel engine import"), "{said}");
+    let (status, said) = refused(import(&servers, &folders.path().join("dta"), &[]));
+    assert!(status == Some(1) && said.contains("there is no journal in"), "{said}");
+    assert!(!folders.path().join("dta").exists(), "nothing is made");
     let said = printed(import(&servers, &data, &[]));
     assert!(said.contains("the stream got") && said.contains("both are equal now"), "{said}");
     let mut status = whimbrel(&["engine", "status", "--name", "north"]);

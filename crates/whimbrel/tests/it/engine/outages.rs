@@ -1,9 +1,11 @@
 //! An engine that does not answer for a while.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use whimbrel_client::{Error, Publish, QoS};
-use whimbrel_lab::engine_servers::{EngineServersOptions, SERVERS};
+use whimbrel_lab::engine_servers::{EngineServers, EngineServersOptions, SERVERS};
 
-use super::rig::{DEADLINE, broker, client, expect, publish, serve, servers, signal_servers, subscribe};
+use super::rig::{DEADLINE, broker, client, expect, publish, refused, serve, servers, signal_servers, subscribe};
+use crate::common::{text, whimbrel};
 
 /// The reason code of a broker whose log is full (quota exceeded).
 const QUOTA_EXCEEDED: u8 = 0x97;
@@ -39,6 +41,14 @@ async fn publishes_are_refused_while_the_engine_has_no_quorum_and_taken_again_by
     let Err(Error::Refused { reason: refused, .. }) = answer else { panic!("it is not refused: {answer:?}") };
     assert_eq!(refused.0, QUOTA_EXCEEDED);
     assert!(north.metric("whimbrel_engine_waiting_seconds").await >= 2.0);
+    assert_eq!(north.metric("whimbrel_journal_full").await, 0.0, "there is room");
+    // Operators see which servers are away.
+    let mut status = whimbrel(&["engine", "status", "--name", "north"]);
+    status.args(servers.arguments());
+    let output = status.output().expect("it starts");
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("most servers do not answer") && said.matches("not told").count() == SERVERS - 1, "{said}");
 
     signal_servers(&servers, 0..SERVERS - 1, "CONT");
     let writer = tokio::time::timeout(DEADLINE, waiting).await.expect("in time").expect("it is acknowledged");
@@ -67,4 +77,47 @@ async fn nothing_acknowledged_is_lost_when_all_servers_are_killed_and_the_disk_t
     let north = broker(serve(&servers, "north", &folders.path().join("second")));
     let (_desk, mut events) = client(&north.url, "desk").await;
     expect(&mut events, 0..100).await;
+}
+
+/// Deletes a broker's stream, as an operator could by mistake.
+async fn delete_stream(servers: &EngineServers, broker: &str) {
+    let [engine, _] = servers.arguments();
+    let address = engine.trim_start_matches("--engine=nats://").split(',').next().expect("there are some").to_owned();
+    let mut connection = tokio::net::TcpStream::connect(address).await.expect("it listens");
+    let request = format!(
+        "CONNECT {{\"verbose\":false,\"protocol\":1}}\r\nSUB answer 1\r\nPUB $JS.API.STREAM.DELETE.WJ-{broker} answer 0\r\n\r\n"
+    );
+    connection.write_all(request.as_bytes()).await.expect("it is asked");
+    let mut said = String::new();
+    while !said.contains("\"success\":true") {
+        let mut piece = [0; 4096];
+        let length =
+            tokio::time::timeout(DEADLINE, connection.read(&mut piece)).await.expect("in time").expect("it answers");
+        assert!(length > 0, "{said}");
+        said.push_str(&String::from_utf8_lossy(&piece[..length]));
+    }
+}
+
+#[tokio::test]
+async fn a_broker_whose_stream_is_deleted_says_so_and_is_not_begun_anew() {
+    let Some(servers) = servers(&EngineServersOptions::default()) else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let mut north = broker(serve(&servers, "north", &folders.path().join("north")));
+    let (desk, _events) = client(&north.url, "desk").await;
+    subscribe(&desk).await;
+    let (writer, _events) = client(&north.url, "writer").await;
+    publish(&writer, 0..10).await;
+    delete_stream(&servers, "north").await;
+    assert_eq!(north.ended().code(), Some(1));
+    let (status, said) = refused(serve(&servers, "north", &folders.path().join("elsewhere")));
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("does not have any more") && said.contains("whimbrel engine import"), "{said}");
+    // What the directory has is the way back.
+    let mut import = whimbrel(&["engine", "import", "--name", "north", "--data"]);
+    import.arg(folders.path().join("north")).args(servers.arguments());
+    let output = import.output().expect("it starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let north = broker(serve(&servers, "north", &folders.path().join("anew")));
+    let (_desk, mut events) = client(&north.url, "desk").await;
+    expect(&mut events, 0..10).await;
 }

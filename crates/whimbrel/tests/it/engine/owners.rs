@@ -2,7 +2,7 @@
 
 use whimbrel_lab::engine_servers::EngineServersOptions;
 
-use super::rig::{broker, client, expect, publish, refused, serve, servers, subscribe};
+use super::rig::{broker, client, expect, publish, refused, serve, serve_at, servers, subscribe};
 
 #[tokio::test]
 async fn a_name_is_taken_from_a_living_broker_only_on_demand() {
@@ -62,4 +62,20 @@ async fn a_broker_that_has_ended_in_good_order_is_succeeded_at_once() {
     let successor = broker(serve(&servers, "north", &folders.path().join("successor")));
     assert!(begun.elapsed() < whimbrel_engine::LEASE_OBSERVED_FOR, "the lease was released");
     assert_eq!(successor.metric("whimbrel_engine_epoch").await, 4.0);
+}
+
+#[tokio::test]
+async fn a_name_is_taken_together_with_its_addresses() {
+    let Some(servers) = servers(&EngineServersOptions::default()) else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let mut former = broker(serve(&servers, "north", &folders.path().join("former")));
+    let (writer, _events) = client(&former.url, "writer").await;
+    publish(&writer, 0..10).await;
+    let address = former.url.trim_start_matches("mqtt://").to_owned();
+    let mut take = serve_at(&servers, &address, "north", &folders.path().join("successor"));
+    take.arg("--take");
+    let successor = broker(take);
+    assert_eq!((former.ended().code(), &successor.url), (Some(3), &former.url));
+    let (writer, _events) = client(&successor.url, "writer").await;
+    assert!(writer.session_present());
 }

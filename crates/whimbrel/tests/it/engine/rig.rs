@@ -26,7 +26,12 @@ pub fn servers(options: &EngineServersOptions) -> Option<EngineServers> {
 
 /// The command of a broker, with any free ports.
 pub fn serve(servers: &EngineServers, name: &str, data: &Path) -> Command {
-    let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt=127.0.0.1:0", "--name", name, "--data"]);
+    serve_at(servers, "127.0.0.1:0", name, data)
+}
+
+/// The command of a broker whose clients come to an address.
+pub fn serve_at(servers: &EngineServers, address: &str, name: &str, data: &Path) -> Command {
+    let mut serve = whimbrel(&["serve", "--dev", "--listen-mqtt", address, "--name", name, "--data"]);
     serve.arg(data).args(["tls", "ws", "wss", "overlay"].map(|listener| format!("--listen-{listener}=off")));
     serve.args(["--listen-http=127.0.0.1:0", "--http-plain"]).args(servers.arguments()).stdin(Stdio::null());
     serve
