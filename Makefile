@@ -1,7 +1,7 @@
 # Whimbrel: `make run` and `make test` are all the set-up there is. `make` alone lists what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-net test-engine bench bench-journal bench-selectors bench-semi-durable bench-durable bench-transports bench-disturbance bench-responsiveness fuzz soak upgrade worlds audit deb dist format
+.PHONY: help run test test-net test-engine bench bench-journal bench-selectors bench-semi-durable bench-durable bench-transports bench-disturbance bench-responsiveness bench-engine fuzz soak upgrade worlds audit deb dist format
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
@@ -77,6 +77,13 @@ bench-responsiveness: ## deadlines beside Zenoh and NATS behind the same links, 
 	bench/install-peers.sh nats zenoh
 	cargo build --locked --release --package whimbrel
 	@bench/responsiveness-peers/run.py --whimbrel "$${CARGO_TARGET_DIR:-target}/release/whimbrel" $(ARGS)
+
+bench-engine: ## measure what an engine costs: commits, durable publishing, starts from nothing, the pause when a server dies (ten minutes; builds NATS with Go)
+	@scripts/require.sh cc=build-essential python3
+	bench/install-peers.sh nats
+	cargo build --locked --release --package whimbrel
+	NATS_SERVER=$(CURDIR)/target/bench-peers/nats-server cargo run --locked --release --package whimbrel-engine --example commit_rate
+	@bench/engine.py "$${CARGO_TARGET_DIR:-target}/release/whimbrel" target/bench-peers/nats-server $(ARGS)
 
 fuzz: ## fuzz every target for SECONDS (60) each
 	@scripts/fuzz.sh $(SECONDS)
