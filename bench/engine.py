@@ -4,7 +4,7 @@
     bench/engine.py WHIMBREL NATS_SERVER [--rounds N] [--seconds S] [--megabytes M] [--only publish,start,leader]
 
 Starts three servers and one broker for each acknowledgement on this machine, measures them in turns, in a new order in each round, and prints one object of JSON: medians over the rounds.
-Ends with status 1 if something is lost.
+Ends with status 1 if a broker ends, or a message is not acknowledged while a server is killed.
 """
 
 import argparse
