@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use whimbrel_core::store::{Batch, BatchNo, Disk, Fetch, LogState, StreamName, StreamState, Write};
+use whimbrel_core::store::{Batch, BatchNo, Disk, EVENT_HEAD, Fetch, LogState, StreamName, StreamState, Write};
 use whimbrel_event::{HOST_RELIABLE_MAX, Tick, Time};
 use whimbrel_journal::twin::{Fate, Twin};
 use whimbrel_journal::{
@@ -90,6 +90,11 @@ pub(crate) struct Slice {
 
 /// A record of an event that is durable: the pubend's index, the tick, and the record.
 pub(crate) type Logged = (u8, u64, Vec<u8>);
+
+/// The packed event in a record of a log of events, which begins with the version of its format.
+pub(crate) fn packed_of(record: &[u8]) -> Vec<u8> {
+    [&[0; EVENT_HEAD], &record[1..]].concat()
+}
 
 /// The contents of a log at its opening.
 #[derive(Debug)]

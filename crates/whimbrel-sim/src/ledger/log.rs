@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use whimbrel_core::store::{Disk, EVENT_HEAD, LogState};
+use whimbrel_core::store::{Disk, LogState};
 use whimbrel_event::{Packed, Time};
 
 use super::follow::Follow;
 use super::{Ledger, mark_of};
 use crate::check::Rule;
-use crate::disk::Logged;
+use crate::disk::{Logged, packed_of};
 
 /// An acknowledgement this long before a crash is durable.
 const ACK_GRACE: Duration = Duration::from_secs(1);
@@ -119,9 +119,8 @@ impl Ledger {
         self.machine.has_released = true;
     }
 
-    /// The mark in a record of the log; the record begins with its format.
+    /// The mark in a record of the log.
     fn mark_in(&mut self, record: &[u8]) -> Option<String> {
-        let packed = [&[0; EVENT_HEAD], &record[1..]].concat();
-        mark_of(Packed::kept(&packed).view().payload)
+        mark_of(Packed::kept(&packed_of(record)).view().payload)
     }
 }

@@ -15,6 +15,7 @@ use super::repeat::{Got, may_repeat};
 use super::trouble::{COPY, LINGER, Troubles};
 use super::web::Reach;
 use crate::check::notice::{self, Notice};
+use crate::disk::packed_of;
 use crate::overlay::book::{Process, Rule, Violation, key_of, name_of, wants};
 use crate::overlay::client::Wish;
 use crate::rig::START;
@@ -336,11 +337,12 @@ impl Book {
 
     /// A record was found on a disk.
     pub(super) fn logged(&mut self, (node, disk): (usize, u32), (pubend, tick, record): (u8, u64, &[u8])) {
-        let mut parts = record.split(|byte| *byte == b'~');
-        let Some(key) = parts.nth(1).and_then(|key| str::from_utf8(key).ok()) else { return };
-        let Some(fact) = self.by_key.get(&format!("~{key}~")).copied() else { return };
+        let packed = packed_of(record);
+        let event = Packed::kept(&packed).view();
+        let key = event.payload.split(|byte| *byte == b' ').next().and_then(|key| str::from_utf8(key).ok());
+        let Some(fact) = key.and_then(|key| self.by_key.get(key)).copied() else { return };
         let fact = &mut self.facts[fact];
-        fact.is_marked |= Packed::read(record).is_some_and(|event| event.view().headers.maybe_repeat);
+        fact.is_marked |= event.headers.maybe_repeat;
         self.counts.logged += u64::from(fact.written.is_empty());
         fact.written.insert((node, disk, pubend, tick));
     }
