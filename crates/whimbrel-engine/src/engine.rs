@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use whimbrel_journal::Slot;
 
+use crate::record::{EngineRecord, Epoch};
+
 /// The number of a record in its stream: 1, 2, 3, … The numbers of removed records are not given
 /// again. 0 means "before everything".
 pub type RecordNumber = u64;
@@ -27,6 +29,16 @@ pub struct StreamRecord {
     pub number: RecordNumber,
     /// Its bytes.
     pub bytes: Vec<u8>,
+}
+
+impl StreamRecord {
+    /// The epoch that it begins, if it is whole and begins one.
+    pub fn epoch(&self) -> Option<Epoch> {
+        match EngineRecord::decode(&self.bytes) {
+            Ok(EngineRecord::Epoch(epoch)) => Some(epoch),
+            _ => None,
+        }
+    }
 }
 
 /// The replicated stream of one broker. All calls block.

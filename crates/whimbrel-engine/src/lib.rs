@@ -3,19 +3,15 @@
 #[macro_use]
 mod fault;
 
-mod directory;
 mod engine;
 mod lease;
 mod mark;
 pub mod nats;
-mod push;
 mod ranges;
-mod rebuild;
 mod record;
 mod replicated;
 mod start;
 mod stream;
-mod survey;
 pub mod twin;
 
 pub use engine::{CUT_RECORDS_MAX, Engine, EngineError, RecordNumber, StreamRecord, Subject};

@@ -18,7 +18,6 @@ use std::sync::Arc;
 
 use whimbrel_journal::{Fault, Slot};
 
-use crate::directory::SUMMARY;
 use crate::engine::RecordNumber;
 use crate::ranges::Ranges;
 use crate::record::{Epoch, Fields, MalformedRecord, sealed, unsealed};
@@ -105,6 +104,9 @@ pub(crate) struct StreamSegment {
     /// The bytes of the file that its records have.
     pub(crate) covered: Ranges,
 }
+
+/// The bytes of a segment's summary.
+pub(crate) const SUMMARY: std::ops::Range<u64> = whimbrel_journal::SECTOR as u64..whimbrel_journal::HEAD as u64;
 
 impl StreamSegment {
     /// Whether the stream has its summary: the journal adds nothing to it then.

@@ -1,18 +1,23 @@
 //! Starting: the stream is taken, what is on the disk and in the stream is looked at, and nothing
 //! is written before it is decided what becomes of both.
 
+mod directory;
+mod push;
+mod rebuild;
+mod survey;
+
 use std::collections::BTreeMap;
 
 use whimbrel_journal::{Fault, Storage};
 
-use crate::directory::StartScene;
 use crate::engine::{Engine, EngineError, RecordNumber};
 use crate::fault::EngineFaults;
 use crate::mark::{DirectoryMark, MarkContents, MarkState};
 use crate::record::Epoch;
 use crate::replicated::{Acknowledgement, MarkKeeper, Replicated};
 use crate::stream::{EngineLink, OwnedStream, StreamEnd};
-use crate::survey::{Survey, Taken, take};
+use directory::StartScene;
+use survey::{Survey, Taken, take};
 
 /// How a broker starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,7 +298,7 @@ impl<'a, S: Storage, E: Engine> RunningStart<'a, '_, S, E> {
         let files = &self.found.files;
         survey.mark.is_some()
             && survey.seen.segments.iter().all(|(slot, segment)| {
-                let is_same = |file: &crate::directory::FoundFile| {
+                let is_same = |file: &directory::FoundFile| {
                     file.number == Some(segment.number) && file.bytes == segment.file_bytes
                 };
                 survey.has_begun(*slot, segment.number) || files.get(slot).is_some_and(is_same)

@@ -201,8 +201,8 @@ impl LogDisk {
     pub(crate) fn is_taken(&self) -> Option<bool> {
         let Owned { epoch, stream, .. } = self.owned.as_ref()?;
         let newest = stream.engine.epoch().ok()?;
-        let newest = newest.as_ref().and_then(|newest| EngineRecord::decode(&newest.bytes).ok());
-        Some(matches!(newest, Some(EngineRecord::Epoch(newest)) if newest.epoch > *epoch))
+        let newest = newest.and_then(|newest| newest.epoch());
+        Some(newest.is_some_and(|newest| newest.epoch > *epoch))
     }
 
     /// Removes some records that are of no use, and marks how far the files are whole.

@@ -13,9 +13,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::watch;
 use whimbrel_engine::nats::Nats;
-use whimbrel_engine::{
-    Acknowledgement, Behind, Engine, EngineError, EngineRecord, LEASE_RENEWED_EVERY, StartReport, StreamEnd,
-};
+use whimbrel_engine::{Acknowledgement, Behind, Engine, EngineError, LEASE_RENEWED_EVERY, StartReport, StreamEnd};
 
 use super::held_lease::HeldLease;
 use super::monitor::Monitor;
@@ -85,7 +83,7 @@ const MARKED_EVERY: Duration = Duration::from_secs(10);
 const CUT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Looks in a row without a stream after which it is gone.
-const GONE_AFTER: u64 = 3;
+const GONE_AFTER: u32 = 3;
 
 /// How long a broker that ends waits until the engine has all.
 const SENT_WITHIN: Duration = Duration::from_secs(5);
@@ -100,8 +98,6 @@ struct KeptStream {
     is_ending: AtomicBool,
     /// Times of appends.
     latency: Histogram,
-    /// Looks in a row at which the servers had no such stream.
-    beats_without_stream: AtomicU64,
     /// Looks at the epoch and removals of useless records that failed.
     chore_failures: AtomicU64,
     /// The log has a failure of these; again when all has succeeded since.
@@ -124,18 +120,8 @@ impl EngineKeeper {
         let observed = latency.clone();
         owned.disk.observe_appends(move |took| observed.observe(took.as_secs_f64()));
         let (ended, is_ending) = (watch::Sender::new(None), AtomicBool::new(false));
-        let (beats_without_stream, chore_failures) = (AtomicU64::new(0), AtomicU64::new(0));
-        let has_told = AtomicBool::new(false);
-        let shared = Arc::new(KeptStream {
-            owned,
-            monitor,
-            ended,
-            is_ending,
-            latency,
-            beats_without_stream,
-            chore_failures,
-            has_told,
-        });
+        let (chore_failures, has_told) = (AtomicU64::new(0), AtomicBool::new(false));
+        let shared = Arc::new(KeptStream { owned, monitor, ended, is_ending, latency, chore_failures, has_told });
         let keeper = EngineKeeper { shared, thread: Mutex::new(None), sender: Mutex::new(None) };
         let run = |name: &str, work: fn(&KeptStream)| {
             let shared = Arc::clone(&keeper.shared);
@@ -267,10 +253,11 @@ impl KeptStream {
 
     fn run(&self) {
         let mut marked = Instant::now();
+        let mut beats_without_stream = 0;
         let mut connections = self.owned.nats.connections();
         while !self.is_ending.load(Ordering::SeqCst) && self.ended.borrow().is_none() {
             let next = Instant::now() + LEASE_RENEWED_EVERY;
-            self.beat();
+            self.beat(&mut beats_without_stream);
             let now = self.owned.nats.connections();
             if now != std::mem::replace(&mut connections, now) {
                 self.monitor.ask();
@@ -301,21 +288,20 @@ impl KeptStream {
     }
 
     /// Looks whether this owner's epoch is the newest one, and whether the journal writes.
-    fn beat(&self) {
+    /// `without_stream`: how often in a row the servers had no such stream.
+    fn beat(&self, without_stream: &mut u32) {
         match self.owned.nats.epoch() {
             Ok(found) => {
-                self.beats_without_stream.store(0, Ordering::Relaxed);
-                let newest = found.and_then(|found| match EngineRecord::decode(&found.bytes) {
-                    Ok(EngineRecord::Epoch(epoch)) => Some(epoch.epoch),
-                    _ => None,
-                });
-                if newest.is_some_and(|newest| newest > self.owned.report.epoch) {
+                *without_stream = 0;
+                let newest = found.and_then(|found| found.epoch());
+                if newest.is_some_and(|newest| newest.epoch > self.owned.report.epoch) {
                     self.owned.disk.give_up(StreamEnd::Taken);
                 }
             }
             // A server that has just been started may not know the stream yet.
             Err(EngineError::Failed(_)) => {
-                if self.beats_without_stream.fetch_add(1, Ordering::Relaxed) + 1 >= GONE_AFTER {
+                *without_stream += 1;
+                if *without_stream >= GONE_AFTER {
                     self.owned.disk.give_up(StreamEnd::Gone);
                 }
             }

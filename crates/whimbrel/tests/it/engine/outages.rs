@@ -40,7 +40,7 @@ async fn publishes_are_refused_while_the_engine_has_no_quorum_and_taken_again_by
     let answer = tokio::time::timeout(DEADLINE, other.publish(order)).await.expect("in time");
     let Err(Error::Refused { reason: refused, .. }) = answer else { panic!("it is not refused: {answer:?}") };
     assert_eq!(refused.0, QUOTA_EXCEEDED);
-    // The publish waits since it was submitted; the commit, since it was sent, which is a little later.
+    // The publish waits since it was submitted; the commit since it was sent, a little later.
     while north.metric("whimbrel_engine_waiting_seconds").await < 2.0 {
         assert!(begun.elapsed() < DEADLINE, "a commit is in flight");
     }

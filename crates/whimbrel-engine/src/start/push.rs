@@ -9,13 +9,13 @@ use std::ops::Range;
 
 use whimbrel_journal::{Slot, Storage};
 
-use crate::directory::{content_of, files_of};
+use super::StreamStartError;
+use super::directory::{content_of, files_of};
+use super::survey::{Survey, take_once};
 use crate::engine::Engine;
 use crate::ranges::Ranges;
 use crate::record::Epoch;
-use crate::start::StreamStartError;
 use crate::stream::{EngineLink, OwnedStream, WrittenCommit};
-use crate::survey::{Survey, take_once};
 
 /// Most bytes of a file in one record.
 const PUSHED_BYTES: u64 = 1 << 20;

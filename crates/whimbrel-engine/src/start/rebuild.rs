@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use whimbrel_journal::{Slot, Storage};
 
+use super::StreamStartError;
+use super::survey::Survey;
 use crate::engine::Engine;
 use crate::mark::MarkContents;
 use crate::ranges::Ranges;
 use crate::record::Commit;
-use crate::start::StreamStartError;
-use crate::survey::Survey;
 
 /// Bytes per read and write.
 const PIECE_BYTES: u64 = 1 << 20;

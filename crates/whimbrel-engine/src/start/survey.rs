@@ -13,12 +13,12 @@ use std::ops::RangeInclusive;
 
 use whimbrel_journal::{Slot, Storage};
 
-use crate::directory::StartScene;
+use super::directory::StartScene;
+use super::{StartReport, StreamStartError};
 use crate::engine::{Engine, EngineError, RecordNumber, StreamRecord};
 use crate::mark::{MarkContents, StreamSegment};
 use crate::ranges::Ranges;
 use crate::record::{Commit, EngineRecord, Epoch, OtherSegment};
-use crate::start::{StartReport, StreamStartError};
 
 /// How often a start asks to take an epoch, while there is no answer, or a record of a greater one
 /// is found.
@@ -88,10 +88,7 @@ pub(crate) fn take_once(
 }
 
 fn read_epoch(found: &StreamRecord) -> Result<Epoch, StreamStartError> {
-    match EngineRecord::decode(&found.bytes) {
-        Ok(EngineRecord::Epoch(epoch)) => Ok(epoch),
-        _ => Err(StreamStartError::Unreadable { number: found.number }),
-    }
+    found.epoch().ok_or(StreamStartError::Unreadable { number: found.number })
 }
 
 /// Checks that the stream has the record of the mark's epoch, and all that the mark tells of.

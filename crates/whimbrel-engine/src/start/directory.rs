@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use whimbrel_journal::{Fault, OpenError, SegmentContent, Slot, Storage, segment_content, segment_head};
 
 use crate::engine::Engine;
-use crate::mark::{MarkContents, MarkState};
+use crate::mark::{MarkContents, MarkState, SUMMARY};
 use crate::ranges::Ranges;
 use crate::record::Commit;
 use crate::replicated::Acknowledgement;
@@ -134,6 +134,3 @@ impl<'a, S: Storage, E: Engine> StartScene<'a, S, E> {
         Ok(commits)
     }
 }
-
-/// The bytes of a segment's summary.
-pub(crate) const SUMMARY: std::ops::Range<u64> = whimbrel_journal::SECTOR as u64..whimbrel_journal::HEAD as u64;
