@@ -31,6 +31,11 @@ pub enum NetEvent<'a> {
         /// The topology had the broker before.
         was_known: bool,
     },
+    /// Others have heard of a greater incarnation of this broker than its own, and believe nothing
+    /// that it says of itself. The composition answers with
+    /// [`Net::outbid`](crate::Net::outbid), if this process still is the broker. It may be
+    /// [`NetEvent::Joined`] as well, see [`Net::check_joined`](crate::Net::check_joined).
+    Outbid,
     /// This broker knows all brokers that its neighbours have named, or it has waited for them long
     /// enough: see [`Net::is_young`](crate::Net::is_young).
     Joined,

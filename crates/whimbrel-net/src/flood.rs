@@ -259,6 +259,7 @@ impl Net {
     ) -> Option<NetEvent<'static>> {
         let host = state.host;
         let was_known = self.topology.get(host).is_some();
+        let mut is_outbid = false;
         match self.topology.learn(io.now, state, age) {
             Learned::New => {
                 self.stats.states_learned += 1;
@@ -276,26 +277,33 @@ impl Net {
                 self.pump(io, link);
             }
             Learned::Same => {}
-            Learned::Outbid { incarnation, sequence } => self.outbid(io.now, incarnation, sequence),
+            Learned::Outbid { incarnation, .. } if incarnation > self.identity.incarnation => {
+                self.stats.outbid += 1;
+                is_outbid = self.greater.record(incarnation);
+            }
+            Learned::Outbid { incarnation, sequence } => {
+                self.stats.outbid += 1;
+                // Of this incarnation, or of one before it that was heard of first.
+                if incarnation == self.identity.incarnation {
+                    self.sequence = self.sequence.max(sequence);
+                }
+                self.announce_soon(io.now);
+            }
             Learned::Refused(_) => self.stats.states_refused += 1,
         }
         self.joining.on_link_state(host);
+        if is_outbid {
+            return Some(NetEvent::Outbid);
+        }
         self.check_joined(io.now).then_some(NetEvent::Joined)
     }
 
-    /// Another broker has a greater link state of this broker than this one has announced: this
-    /// broker announces a still greater one.
-    fn outbid(&mut self, now: Time, incarnation: u64, sequence: u64) {
-        self.stats.outbid += 1;
-        if incarnation <= self.identity.incarnation {
-            // Of this incarnation, or of one before it that was heard of first.
-            if incarnation == self.identity.incarnation {
-                self.sequence = self.sequence.max(sequence);
-            }
-            return self.announce_soon(now);
+    /// Goes on as an incarnation after the greatest that others have heard of: see
+    /// [`NetEvent::Outbid`].
+    pub fn outbid(&mut self, now: Time) {
+        if let Some(greater) = self.greater.take() {
+            begin_anew(self, now, greater);
         }
-        // Caused by a clock that ran ahead, or by another broker with the same data.
-        begin_anew(self, now, incarnation);
     }
 
     /// Handles an interest.
@@ -310,12 +318,10 @@ impl Net {
         if host == self.identity.host {
             // Told by another broker with the same data, whose link state perhaps went nowhere: no
             // broker would take an interest of this one.
-            if (update.incarnation, update.version) > (self.identity.incarnation, self.own_interest.version()) {
-                self.stats.outbid += 1;
-                begin_anew(self, io.now, update.incarnation);
-                self.pump_all(io);
-            }
-            return None;
+            let own = (self.identity.incarnation, self.own_interest.version());
+            let is_greater = (update.incarnation, update.version) > own;
+            self.stats.outbid += u64::from(is_greater);
+            return (is_greater && self.greater.record(update.incarnation)).then_some(NetEvent::Outbid);
         }
         if self.topology.get(host).is_none() {
             // Without a link state the interest would never be forgotten. The link state precedes

@@ -14,6 +14,7 @@ pub mod interest;
 mod io;
 pub mod link;
 mod net;
+mod outbid;
 mod pace;
 pub mod registry;
 pub mod route;

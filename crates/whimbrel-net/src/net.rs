@@ -16,6 +16,7 @@ use crate::interest::own::{InterestChange, OwnInterest};
 use crate::io::LinkOutput;
 use crate::link::peers::{Peer, Peers, UNSENT_LITTLE};
 use crate::link::queue::FrameClass;
+use crate::outbid::GreaterIncarnation;
 use crate::pace::{Pace, Routing};
 use crate::route::{MapOutages, Routes};
 use crate::stats::NetStats;
@@ -96,6 +97,7 @@ pub struct Net {
     pub(crate) identity: Identity,
     /// The sequence number of the last own link state.
     pub(crate) sequence: u64,
+    pub(crate) greater: GreaterIncarnation,
     /// The ended hosts that the own link state names.
     pub(crate) previous: Vec<PreviousIdentity>,
     pub(crate) joining: Joining,
@@ -171,6 +173,7 @@ impl Net {
             is_open: true,
             identity,
             sequence: 0,
+            greater: GreaterIncarnation::default(),
             previous: Vec::new(),
             joining: Joining::begun(now, config.expects_peers, config.young_for),
             announced: Time::ZERO,

@@ -40,7 +40,7 @@ pub struct Limits {
     pub logged_event_bytes: usize,
     /// Another process may become this broker while this one goes on, and take its log. This one
     /// learns it from a commit that is refused: what it tells a client of a session that outlives
-    /// its connection waits for one.
+    /// its connection, and other brokers of their interest, waits for one.
     pub has_successors: bool,
     /// How long events that durable subscriptions have not acknowledged are kept, if the
     /// subscriptions that are connected and caught up have acknowledged them; `None`: until all

@@ -283,6 +283,12 @@ impl Broker {
         }
         (durable.remote.unnamed, durable.remote.resumes) = (assigned, true);
         let number = durable.number;
+        let (of_session, now) = (self.sessions.get_mut(session), self.now);
+        if let Some(place) = of_session.memory.roam.as_deref_mut() {
+            place.settle_later(now);
+            self.overlay.roam.name_later(&of_session.client_id);
+        }
+        let cursor = self.cursors.get_mut(id);
         let mut catch_up = cursor.catch_up.take().expect("it was just looked at");
         self.record_unbuffered(Some(id), InForceSince::Untold, &mut catch_up);
         self.cursors.get_mut(id).catch_up = Some(catch_up);

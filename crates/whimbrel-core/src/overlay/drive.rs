@@ -16,6 +16,7 @@ use super::{Brokers, Due, Overlay, OverlayConfig};
 use crate::api::{HangUp, Output, PeerInput};
 use crate::broker::Broker;
 use crate::retained::Bounds;
+use crate::store::Wait;
 use crate::stream::RemoteArrival;
 use crate::stream::{OwnEvents, Sources, Streams};
 
@@ -196,14 +197,25 @@ impl Broker {
             }
             NetEvent::StateOffered(state) => self.end_namesakes(now, &state, out),
             NetEvent::BrokerKnown { host, was_known } => self.on_broker_known(now, host, was_known, out),
-            NetEvent::Joined => self.confirm_ready(now, out),
-            NetEvent::InterestChanged { host } => {
-                let Broker { overlay, router, streams, .. } = self;
-                if let Some(number) = overlay.adopt(now, host, router, streams) {
-                    overlay.tell_quiet(now, number, streams, out);
-                    self.hold_for(now, host, out);
+            NetEvent::Outbid => {
+                if self.sessions.limits.has_successors && self.has_log() {
+                    self.store.write_proof_of_owner();
+                    self.store.commit_queue.push(self.store.write_queue.last(), Wait::Outbid);
+                } else {
+                    self.overlay.net.outbid(now);
+                }
+                if self.overlay.net.check_joined(now) {
+                    self.confirm_ready(now, out);
                 }
             }
+            NetEvent::Joined => self.confirm_ready(now, out),
+            NetEvent::InterestChanged { host } if self.sessions.limits.has_successors && self.has_log() => {
+                if self.overlay.destinations.await_proof(now, host) {
+                    self.store.write_proof_of_owner();
+                    self.store.commit_queue.push(self.store.write_queue.last(), Wait::Interest(host));
+                }
+            }
+            NetEvent::InterestChanged { host } => self.adopt_interest(now, host, out),
             NetEvent::InterestDue => self.tell_interest(now, out),
             NetEvent::Expired(hosts) => hosts.into_iter().for_each(|host| self.forget_broker(host)),
             NetEvent::Refreshed => {
@@ -239,6 +251,18 @@ impl Broker {
             NetEvent::PreviousIdentities(previous) => self.on_previous(now, previous, out),
             NetEvent::Message(message) => self.on_message(now, &message, out),
             NetEvent::Passing(message) => self.pass_message(now, &message, out),
+        }
+    }
+
+    /// Puts the changed interest of another broker in force in the own streams, and tells it so.
+    /// Where another process may own the log by now it waits for a commit: what a former owner
+    /// confirms is true of no stream that goes on, and subscribers would miss the events that the
+    /// owner has not sent to them.
+    pub(crate) fn adopt_interest(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
+        let Broker { overlay, router, streams, .. } = self;
+        if let Some(number) = overlay.adopt(now, host, router, streams) {
+            overlay.tell_quiet(now, number, streams, out);
+            self.hold_for(now, host, out);
         }
     }
 

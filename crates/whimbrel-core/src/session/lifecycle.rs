@@ -120,7 +120,8 @@ impl Broker {
         self.sessions.get_mut(index).set_after_restart(is_after_restart);
         // The client is to forget the tags that it remembers.
         let is_of_copy = core::mem::take(&mut self.sessions.get_mut(index).memory.is_of_copy);
-        out.attached(attach.link, known.is_some() && !is_of_copy);
+        let is_begun_anew = self.sessions.get(index).is_begun_anew();
+        out.attached(attach.link, known.is_some() && !is_of_copy && !is_begun_anew);
         self.remember_session(index, None);
         self.record_place(now, index);
         let outlives = known.is_some() || !expiry.is_zero();
@@ -240,9 +241,11 @@ impl Broker {
 impl Broker {
     /// Sets a session's attachment, its first or a newer one.
     fn place_session(&mut self, index: u32, place: Option<Attachment>) {
-        let known = &mut self.sessions.get_mut(index).memory.roam;
+        let session = self.sessions.get_mut(index);
+        let has_subscriptions = !session.subscriptions.is_empty();
+        let known = &mut session.memory.roam;
         match (known.as_deref_mut(), place) {
-            (Some(known), Some(place)) => known.renew(place),
+            (Some(known), Some(place)) => known.renew(place, has_subscriptions),
             (Some(known), None) => known.renew_alone(),
             (None, Some(place)) => *known = Some(Box::new(place)),
             (None, None) => {}

@@ -15,6 +15,12 @@ impl Session {
         is_foreign(self.memory.principal.as_deref(), asking.and_then(SessionPrincipal::stranger))
     }
 
+    /// Whether it was begun while the session that its client had elsewhere could not be reached,
+    /// and its client has not subscribed yet: it may not have heard of it.
+    pub(crate) fn is_begun_anew(&self) -> bool {
+        self.subscriptions.is_empty() && self.memory.roam.as_deref().is_some_and(|place| place.resumes)
+    }
+
     /// Whether it was given to another broker.
     pub(crate) fn is_given(&self) -> bool {
         self.memory.roam.as_deref().is_some_and(|place| place.given.is_some())

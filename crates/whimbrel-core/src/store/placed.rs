@@ -18,6 +18,8 @@ pub(crate) struct AttachmentRecord {
     /// Possible predecessors: events that the client published at other brokers. Its publishes here
     /// come after them, also if this broker restarts before the first.
     pub(crate) after: PredecessorsBuf,
+    /// It was begun while the session that its client had elsewhere could not be reached.
+    pub(crate) resumes: bool,
 }
 
 /// Another broker that is or was known, as it is written.
@@ -46,7 +48,13 @@ impl<'a> MapValue<'a> for KnownBrokerRecord<&'a str> {
 }
 
 impl MapValue<'_> for AttachmentRecord {
-    const VERSION: u8 = 3;
+    const VERSION: u8 = 4;
+
+    // Few are begun so, and 0.1.0 reads the version before, too.
+    fn put_versioned(&self, out: &mut Vec<u8>) {
+        out.push(if self.resumes { Self::VERSION } else { 3 });
+        self.put(out);
+    }
 
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.epoch);
@@ -64,20 +72,20 @@ impl MapValue<'_> for AttachmentRecord {
     }
 
     fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
-        let placed = AttachmentRecord::read_older(2, bytes)?;
-        let count = usize::try_from(bytes.varint()?).ok().filter(|count| *count <= PREDECESSORS_MAX)?;
-        let mut id = || Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) });
-        let after = (0..count).map(|_| id()).collect::<Option<PredecessorsBuf>>()?;
-        Some(AttachmentRecord { after, ..placed })
+        Some(AttachmentRecord { resumes: true, ..AttachmentRecord::read_older(3, bytes)? })
     }
 
     fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
-        (1..=2).contains(&version).then_some(())?;
+        (1..=3).contains(&version).then_some(())?;
         let (epoch, connected_at, is_given) = (bytes.varint()?, bytes.varint()?, bytes.u8()? == 1);
         let given = (HostId::new(bytes.varint()?), bytes.varint()?);
         // Version 1 did not have that flag.
         let maybe_repeats = version == 1 || bytes.u8()? == 1;
-        let (given, after) = (is_given.then_some(given), PredecessorsBuf::new());
-        Some(AttachmentRecord { epoch, connected_at, given, maybe_repeats, after })
+        let given = is_given.then_some(given);
+        let count = if version == 3 { bytes.varint()? } else { 0 };
+        let count = usize::try_from(count).ok().filter(|count| *count <= PREDECESSORS_MAX)?;
+        let mut id = || Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) });
+        let after = (0..count).map(|_| id()).collect::<Option<PredecessorsBuf>>()?;
+        Some(AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, resumes: false })
     }
 }

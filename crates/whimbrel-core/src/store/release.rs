@@ -139,7 +139,8 @@ impl Broker {
         }
         let Release { count_at, chop_at, .. } = self.store.release;
         let count = (self.cursors.has_dirty() || self.store.bases.looks()).then_some(count_at);
-        let chop = (self.can_chop() || self.store.release.round.is_some()).then_some(chop_at);
+        let can_chop = (0..OWN).any(|own| self.releasable(own) > self.store.release.chopped[own]);
+        let chop = (can_chop || self.store.release.round.is_some()).then_some(chop_at);
         let is_lazy = !self.store.lazy_topics.is_empty() || self.store.publishers.has_dirty();
         let lazy = is_lazy.then_some(self.store.lazily_at);
         [count, chop, lazy].into_iter().flatten().min()
@@ -148,10 +149,6 @@ impl Broker {
     /// While the log is full, the write queue is reserved for writes that free space.
     fn can_write_positions(&self) -> bool {
         !self.store.release.moved.is_empty() && (self.store.disk == Disk::Open || self.store.write_queue.is_empty())
-    }
-
-    fn can_chop(&self) -> bool {
-        (0..OWN).any(|own| self.releasable(own) > self.store.release.chopped[own])
     }
 
     /// The last tick of a stream that can be given up, as far as holders are known; 0 if nothing is

@@ -97,6 +97,9 @@ pub(crate) struct Destinations {
     by_host: BTreeMap<HostId, u32>,
     /// The event that is being sent, in its packed form.
     event: Vec<u8>,
+    /// Brokers whose changed interest waits for a proof that this process owns the log, and since
+    /// when.
+    unproven: BTreeMap<HostId, Time>,
 }
 
 impl Destinations {
@@ -110,6 +113,18 @@ impl Destinations {
 
     pub(crate) fn number(&self, host: HostId) -> Option<u32> {
         self.by_host.get(&host).copied()
+    }
+
+    /// Lets the changed interest of a broker wait for a proof; whether none of it was waiting.
+    pub(crate) fn await_proof(&mut self, now: Time, host: HostId) -> bool {
+        let is_first = !self.unproven.contains_key(&host);
+        self.unproven.entry(host).or_insert(now);
+        is_first
+    }
+
+    /// Ends the wait of a broker's interest for a proof; returns when it began.
+    fn end_wait(&mut self, host: HostId) -> Option<Time> {
+        self.unproven.remove(&host)
     }
 
     pub(crate) fn numbers(&self) -> Vec<u32> {
@@ -152,6 +167,7 @@ impl Overlay {
         let passed = streams.own.passed_each();
         let ignores = fault!(self, IncarnationIgnored);
         let Overlay { destinations, net, .. } = self;
+        let arrived = destinations.end_wait(host).unwrap_or(now);
         let known = net.interest_of(host)?;
         let number = destinations.number(host).unwrap_or_else(|| {
             destinations.insert(Destination {
@@ -195,7 +211,7 @@ impl Overlay {
         destination.since = passed;
         if is_new_incarnation || was_empty {
             // No event was matched for it before. Events since its interest began can be asked for.
-            let began = now.as_nanos().saturating_sub(known.age.as_nanos() as u64);
+            let began = arrived.as_nanos().saturating_sub(known.age.as_nanos() as u64);
             let birth = streams.births_own();
             destination.begin = core::array::from_fn(|own| Tick(began).max(birth[own]).min(passed[own]));
             destination.last = passed;

@@ -24,6 +24,7 @@ mod net;
 mod options;
 mod owners;
 mod predecessors;
+mod proof;
 mod restarts;
 mod resume;
 mod shares;

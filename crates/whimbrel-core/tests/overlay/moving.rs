@@ -394,6 +394,26 @@ fn a_deputy_knows_what_a_client_has_that_answers_nothing() {
     assert!(!forgotten.contains(&got[0].tag));
 }
 
+/// The session's new broker ends before it has written the session, and is started again without:
+/// it announces no interest of it, and its former broker still does.
+#[test]
+fn a_session_stays_where_it_was_until_it_is_durable_where_it_went() {
+    let mut net = world(Qos::AtLeastOnce);
+    assert_eq!(net.connect(2, 2, "other"), Some(false));
+    net.subscribe_durably(2, 2, "other", Qos::AtLeastOnce);
+    net.nodes[2].stalls_until = net.now.after(SECOND * 20);
+    net.connect_as(2, 1, "sub", RETURN);
+    net.advance(SECOND * 10);
+    assert_eq!(net.sessions_at(2), 2, "it is there");
+    net.kill(2);
+    net.revive(2, true);
+    net.advance(SECOND);
+    assert_eq!(net.sessions_at(2), 1, "it was never written");
+    net.publish_all(0, 9, &["1"]);
+    assert_eq!(net.connect(0, 1, "sub"), Some(true));
+    assert_eq!(net.settled(0, 1, SECOND * 3), ["1"]);
+}
+
 #[test]
 fn whoever_comes_back_with_its_disk_keeps_its_sessions() {
     let mut net = world(Qos::AtLeastOnce);

@@ -149,9 +149,17 @@ impl Net {
 
     /// Brokers with logs, each linked to each other.
     pub fn mesh(count: usize) -> Net {
+        Net::mesh_within(count, &Limits::default())
+    }
+
+    /// The same, with these limits.
+    pub fn mesh_within(count: usize, limits: &Limits) -> Net {
         let mut net = Net::new(count);
         for number in 0..count {
-            net.nodes[number] = Net::logged(number, number as u64 + 7, START, Durable::default());
+            let disk = Durable::default();
+            let mut core = disk.core(limits, number as u64 + 7, START);
+            core.open_overlay(START, config(&format!("b{number}")));
+            net.nodes[number] = Node::new(core, Some(disk));
             for other in 0..number {
                 net.join(other, number, Duration::from_millis(1));
             }

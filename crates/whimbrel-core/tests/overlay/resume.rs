@@ -107,6 +107,48 @@ fn who_goes_on_without_copies_gets_from_the_logs_what_its_token_lacks() {
     assert_eq!(net.payloads(3, 1), ["live"]);
 }
 
+/// The answer to its CONNECT is lost, its broker may be started again, and the broker that has its
+/// former session comes back before the client does: until it subscribes, events are logged for it
+/// there.
+#[test]
+fn who_has_not_heard_that_its_session_was_begun_anew_is_told_so_again() {
+    for is_restarted in [false, true] {
+        let (mut net, name, begins, had) = left_alone(MINUTE * 60);
+        let how = How { without_copy: true, expiry: MINUTE * 60, ..RETURN };
+        net.connect_as(3, 1, &name, how);
+        assert_eq!(net.answer(3, 1), Some(false));
+        net.leave(3, 1);
+        net.advance(SECOND);
+        if is_restarted {
+            net.kill(3);
+            net.revive(3, true);
+        }
+        net.revive(1, true);
+        net.advance(SECOND * 10);
+        assert_eq!(net.sessions_at(1), 1, "it is kept where it was");
+        net.publish_all(0, 9, &["later"]);
+        net.advance(SECOND);
+        net.connect_as(3, 1, &name, how);
+        assert_eq!(net.answer(3, 1), Some(false), "{is_restarted}");
+        let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
+        let mut all = payloads(&got);
+        all.sort_unstable();
+        assert_eq!(all, ["far", "later", "own"], "{is_restarted}");
+        // At the broker that gave the token its streams had not begun to pass.
+        let given_at = net.nodes[1].core.host();
+        let mut gaps = gaps(&got).filter(|(pubend, ..)| pubend.reliability() == Reliability::Reliable);
+        assert!(gaps.all(|(pubend, ..)| pubend.host() == given_at), "{is_restarted}: {got:?}");
+        net.advance(SECOND * 10);
+        assert_eq!(net.sessions_at(1), 1, "one broker has not told the interest to be in force");
+        net.revive(2, true);
+        net.advance(SECOND * 10);
+        assert_eq!(net.sessions_at(1), 0, "it is safe to let it go");
+        net.leave(3, 1);
+        net.connect_as(3, 1, &name, how);
+        assert_eq!(net.answer(3, 1), Some(true), "it has heard of it");
+    }
+}
+
 #[test]
 fn a_token_that_is_older_than_a_session_can_be_counts_from_now_on() {
     let (mut net, name, begins, had) = left_alone(MINUTE);

@@ -75,14 +75,20 @@ fn an_interest_of_this_host_that_it_has_not_told_is_outbid() {
     let host = net.identity.host;
     let (base, removed, added) = (None, Vec::new(), Vec::new());
     let mut update = InterestUpdate { host, incarnation: 7, version: 1, base, removed, added, age_ms: 0 };
-    for (incarnation, version, then) in [(7, 1, 8), (7, 9, 8), (8, u64::MAX, 9), (8, u64::MAX, 9)] {
+    for (incarnation, version, then, is_new) in
+        [(7, 1, 8, true), (7, 9, 8, false), (8, u64::MAX, 9, true), (8, u64::MAX, 9, false)]
+    {
         (update.incarnation, update.version) = (incarnation, version);
         let mut io = Io { now, out: &mut Nowhere, maps: &[] };
-        assert!(net.on_interest(&mut io, LINK, &update, &mut None).is_none());
+        let event = net.on_interest(&mut io, LINK, &update, &mut None);
+        assert_eq!(matches!(event, Some(NetEvent::Outbid)), is_new);
+        let again = net.on_interest(&mut Io { now, out: &mut Nowhere, maps: &[] }, LINK, &update, &mut None);
+        assert!(again.is_none(), "it is told once");
+        net.outbid(now);
         assert_eq!(net.identity.incarnation, then);
         assert_eq!(net.interests.version_of(host), Some((then, net.own_interest.version())));
     }
-    assert_eq!(net.stats.outbid, 2);
+    assert_eq!(net.stats.outbid, 4, "each of the two was heard twice");
 }
 
 #[test]

@@ -151,7 +151,8 @@ impl Broker {
     /// A session is to be copied, until then at the latest.
     fn list_changed(&mut self, index: u32, at: Time) {
         let session = self.sessions.get_mut(index);
-        let is_copied = session.is_persistent();
+        // Of one that was begun anew a copy would stand before the session that its client had.
+        let is_copied = session.is_persistent() && !session.is_begun_anew();
         let Some(place) = session.memory.roam.as_deref_mut().filter(|_| is_copied) else { return };
         let is_listed = core::mem::replace(&mut place.copied.is_listed, true);
         if !self.overlay.is_open() {

@@ -338,7 +338,7 @@ impl Broker {
         overlay.stats.sessions_from_copies += u64::from(source == SessionSource::Copy);
         overlay.net.tell_interest_soon(now);
         overlay.roam.copies.remove(&client);
-        overlay.roam.unnamed.push(client);
+        overlay.roam.name_later(&client);
         let mut place = Attachment::new(now, epoch, connected_at);
         place.maybe_repeats = may_repeat;
         self.finish_search(now, number, (place, true), out);

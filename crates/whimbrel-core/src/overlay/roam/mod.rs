@@ -44,7 +44,7 @@ use whimbrel_net::topology::LinkState;
 use super::{Due, Overlay};
 use crate::api::Output;
 use crate::broker::Broker;
-use crate::store::{Key, KnownBrokerRecord, MapValue};
+use crate::store::{BatchNo, Key, KnownBrokerRecord, MapValue};
 
 pub use copies::{COPIES_BYTES_MAX, COPIES_MAX};
 pub use directory::DIRECTORY_MAX;
@@ -94,12 +94,15 @@ pub(crate) struct Attachment {
     /// What the client has published before that one came here.
     waits: Waits,
     /// It was begun as nobody could be reached who has a session of its client, which names itself
-    /// where it stands.
+    /// where it stands. That holds until the client has subscribed and attached again: before, it
+    /// may not have heard that the session was begun anew.
     pub(crate) resumes: bool,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has
     /// no number yet.
     settling: Option<u64>,
-    /// When it came here.
+    /// The batch with which the session, and its place as last recorded, are durable here.
+    written: BatchNo,
+    /// When it came here, or its client resumed a subscription that it had elsewhere.
     came: Time,
     /// Since when its client is there, if it is.
     attached: Time,
@@ -162,6 +165,7 @@ impl Attachment {
             waits,
             resumes,
             settling,
+            written: BatchNo(0),
             came: now,
             attached: now,
             copied,
@@ -173,13 +177,19 @@ impl Attachment {
         self.copied.taken.filter(|(_, version)| *version >= self.copied.structure).map(|(host, _)| host)
     }
 
+    /// Its client resumes a subscription that it had elsewhere: the former session is dropped when
+    /// the own interest that has the subscription, and has no number yet, is in force.
+    pub(crate) fn settle_later(&mut self, now: Time) {
+        (self.settling, self.came) = (Some(0), now);
+    }
+
     /// Its client is attached anew, and there is no other broker.
     pub(crate) fn renew_alone(&mut self) {
         (self.epoch, self.given) = (self.epoch.saturating_add(1), None);
     }
 
     /// Its client is attached anew.
-    pub(crate) fn renew(&mut self, new: Attachment) {
+    pub(crate) fn renew(&mut self, new: Attachment, has_subscriptions: bool) {
         if new.after.is_empty() {
             self.waits.begin_anew();
         } else {
@@ -187,7 +197,7 @@ impl Attachment {
             (self.after, self.waits) = (new.after, Waits::default());
         }
         (self.epoch, self.connected_at, self.given, self.attached) = (new.epoch, new.connected_at, None, new.attached);
-        (self.maybe_repeats, self.resumes) = (new.maybe_repeats, false);
+        (self.maybe_repeats, self.resumes) = (new.maybe_repeats, self.resumes && !has_subscriptions);
     }
 }
 
@@ -255,6 +265,11 @@ impl Roam {
         roam.telling.number_from(incarnation);
         roam.copying.number_from(incarnation);
         roam
+    }
+
+    /// The next version of the own interest has a client's session: it settles with that.
+    pub(crate) fn name_later(&mut self, client: &str) {
+        self.unnamed.push(client.into());
     }
 
     /// How soon a silent broker is noticed.

@@ -169,9 +169,11 @@ impl Broker {
         }
     }
 
-    /// Whether nothing of a session that has come here would be missed where it came from: every
-    /// broker whose streams it stands in, reachable or not, has told the interest to be in force
-    /// that has it, and a replica has the whole.
+    /// Whether nothing of a session that has come here would be missed where it came from: it is
+    /// durable here, every broker whose streams it stands in, reachable or not, has told the
+    /// interest to be in force that has it, and a replica has the whole. A copy alone is not
+    /// enough: if this broker is started again without the session, it no longer announces its
+    /// interest, and nothing is logged for it until the copy is used.
     pub(crate) fn is_settled(&self, index: u32) -> bool {
         if fault!(self, SettledAtOnce) {
             return true;
@@ -181,6 +183,14 @@ impl Broker {
             return true;
         }
         let Some(place) = session.memory.roam.as_deref() else { return false };
+        let is_durable = place.written <= self.store.commit_queue.committed();
+        if self.has_log() && !is_durable {
+            return false;
+        }
+        // What its client will subscribe to is logged for the session that it had elsewhere.
+        if session.is_begun_anew() {
+            return false;
+        }
         let replica = self.ranked_replica(index);
         if session.is_persistent() && replica.is_some() && place.replica().is_none() {
             return false;

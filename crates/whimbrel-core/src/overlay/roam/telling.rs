@@ -384,13 +384,15 @@ impl Attachment {
         let is_given = given.is_some();
         let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
         let after = placed.after.clone();
-        Attachment { given, settling, maybe_repeats, after, ..Attachment::new(now, placed.epoch, placed.connected_at) }
+        let (resumes, new) = (placed.resumes, Attachment::new(now, placed.epoch, placed.connected_at));
+        Attachment { given, settling, maybe_repeats, after, resumes, ..new }
     }
 
     fn placed(&self) -> AttachmentRecord {
         let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        let (epoch, connected_at, maybe_repeats) = (self.epoch, self.connected_at, self.maybe_repeats);
-        AttachmentRecord { epoch, connected_at, given, maybe_repeats, after: self.after.clone() }
+        let (epoch, connected_at, resumes) = (self.epoch, self.connected_at, self.resumes);
+        let (maybe_repeats, after) = (self.maybe_repeats, self.after.clone());
+        AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, resumes }
     }
 }
 
@@ -408,7 +410,10 @@ impl Broker {
         if self.remembers(index) {
             let number = session.memory.number;
             self.store.write_queue.put(|key| Key::Placed(number).put(key), |value| placed.put_versioned(value));
-            self.store.write_queue.seal();
+            let written = self.store.write_queue.seal();
+            if let Some(place) = self.sessions.get_mut(index).memory.roam.as_deref_mut() {
+                place.written = written;
+            }
         }
         let overlay = &mut self.overlay;
         if is_given {
