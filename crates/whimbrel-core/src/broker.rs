@@ -455,8 +455,8 @@ impl Broker {
                 Wait::TellEnded { to, number, client } => self.tell_ended(now, (to, number), &client, out),
                 Wait::Reserved(upto) => self.streams.own.reserve(upto),
                 Wait::Grant(host) => self.tell_grant(now, host, out),
-                Wait::Interest(host) => self.adopt_interest(now, host, out),
-                Wait::Outbid => self.overlay.net.outbid(now),
+                Wait::Interest(host) => self.adopt_interest(now, host, true, out),
+                Wait::Outbid(proven) => self.outbid(now, proven),
                 Wait::Covered => self.confirm_ready(now, out),
             }
         }

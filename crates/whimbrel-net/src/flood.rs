@@ -298,12 +298,14 @@ impl Net {
         self.check_joined(io.now).then_some(NetEvent::Joined)
     }
 
-    /// Goes on as an incarnation after the greatest that others have heard of: see
-    /// [`NetEvent::Outbid`].
-    pub fn outbid(&mut self, now: Time) {
-        if let Some(greater) = self.greater.take() {
+    /// Goes on as an incarnation after the greatest that others have heard of, if that is at most
+    /// `upto`; else returns that one, see [`NetEvent::Outbid`].
+    pub fn outbid(&mut self, now: Time, upto: u64) -> Option<u64> {
+        let greater = self.greater.take_upto(upto);
+        if let Some(greater) = greater {
             begin_anew(self, now, greater);
         }
+        self.greater.get()
     }
 
     /// Handles an interest.

@@ -13,8 +13,13 @@ impl GreaterIncarnation {
         is_first
     }
 
-    /// Takes the incarnation that is to be outbid now.
-    pub(crate) fn take(&mut self) -> Option<u64> {
-        self.0.take()
+    /// Takes the incarnation that is to be outbid, if it is at most `upto`.
+    pub(crate) fn take_upto(&mut self, upto: u64) -> Option<u64> {
+        self.0.take_if(|incarnation| *incarnation <= upto)
+    }
+
+    /// The incarnation that is to be outbid.
+    pub(crate) fn get(&self) -> Option<u64> {
+        self.0
     }
 }

@@ -287,6 +287,7 @@ impl Broker {
         if let Some(place) = of_session.memory.roam.as_deref_mut() {
             place.settle_later(now);
             self.overlay.roam.name_later(&of_session.client_id);
+            self.record_place(now, session);
         }
         let cursor = self.cursors.get_mut(id);
         let mut catch_up = cursor.catch_up.take().expect("it was just looked at");

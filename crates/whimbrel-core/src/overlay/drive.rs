@@ -198,24 +198,17 @@ impl Broker {
             NetEvent::StateOffered(state) => self.end_namesakes(now, &state, out),
             NetEvent::BrokerKnown { host, was_known } => self.on_broker_known(now, host, was_known, out),
             NetEvent::Outbid => {
-                if self.sessions.limits.has_successors && self.has_log() {
-                    self.store.write_proof_of_owner();
-                    self.store.commit_queue.push(self.store.write_queue.last(), Wait::Outbid);
-                } else {
-                    self.overlay.net.outbid(now);
-                }
+                let is_owner = !self.sessions.limits.has_successors || !self.has_log();
+                self.outbid(now, if is_owner { u64::MAX } else { 0 });
                 if self.overlay.net.check_joined(now) {
                     self.confirm_ready(now, out);
                 }
             }
             NetEvent::Joined => self.confirm_ready(now, out),
-            NetEvent::InterestChanged { host } if self.sessions.limits.has_successors && self.has_log() => {
-                if self.overlay.destinations.await_proof(now, host) {
-                    self.store.write_proof_of_owner();
-                    self.store.commit_queue.push(self.store.write_queue.last(), Wait::Interest(host));
-                }
+            NetEvent::InterestChanged { host } => {
+                let is_proven = !self.sessions.limits.has_successors || !self.has_log();
+                self.adopt_interest(now, host, is_proven, out);
             }
-            NetEvent::InterestChanged { host } => self.adopt_interest(now, host, out),
             NetEvent::InterestDue => self.tell_interest(now, out),
             NetEvent::Expired(hosts) => hosts.into_iter().for_each(|host| self.forget_broker(host)),
             NetEvent::Refreshed => {
@@ -255,14 +248,29 @@ impl Broker {
     }
 
     /// Puts the changed interest of another broker in force in the own streams, and tells it so.
-    /// Where another process may own the log by now it waits for a commit: what a former owner
-    /// confirms is true of no stream that goes on, and subscribers would miss the events that the
-    /// owner has not sent to them.
-    pub(crate) fn adopt_interest(&mut self, now: Time, host: HostId, out: &mut dyn Output) {
+    /// Where another process may own the log by now it waits for a commit of what was written
+    /// since: what a former owner confirms is true of no stream that goes on, and subscribers would
+    /// miss the events that the owner has not sent to them.
+    ///
+    /// `is_proven`: there was such a commit, or no other process may be the owner.
+    pub(crate) fn adopt_interest(&mut self, now: Time, host: HostId, is_proven: bool, out: &mut dyn Output) {
         let Broker { overlay, router, streams, .. } = self;
-        if let Some(number) = overlay.adopt(now, host, router, streams) {
+        let known = overlay.net.interest_of(host);
+        if overlay.destinations.lacks_proof(now, known, host, is_proven) {
+            self.store.write_proof_of_owner();
+            self.store.commit_queue.push(self.store.write_queue.last(), Wait::Interest(host));
+        } else if is_proven && let Some(number) = overlay.adopt(now, host, router, streams) {
             overlay.tell_quiet(now, number, streams, out);
             self.hold_for(now, host, out);
+        }
+    }
+
+    /// Goes on as a greater incarnation than others have heard of, when a commit has shown that
+    /// this process is the owner.
+    pub(crate) fn outbid(&mut self, now: Time, proven: u64) {
+        if let Some(greater) = self.overlay.net.outbid(now, proven) {
+            self.store.write_proof_of_owner();
+            self.store.commit_queue.push(self.store.write_queue.last(), Wait::Outbid(greater));
         }
     }
 

@@ -242,10 +242,10 @@ impl Broker {
     /// Sets a session's attachment, its first or a newer one.
     fn place_session(&mut self, index: u32, place: Option<Attachment>) {
         let session = self.sessions.get_mut(index);
-        let has_subscriptions = !session.subscriptions.is_empty();
+        let is_used = !session.is_begun_anew();
         let known = &mut session.memory.roam;
         match (known.as_deref_mut(), place) {
-            (Some(known), Some(place)) => known.renew(place, has_subscriptions),
+            (Some(known), Some(place)) => known.renew(place, is_used),
             (Some(known), None) => known.renew_alone(),
             (None, Some(place)) => *known = Some(Box::new(place)),
             (None, None) => {}

@@ -16,9 +16,11 @@ impl Session {
     }
 
     /// Whether it was begun while the session that its client had elsewhere could not be reached,
-    /// and its client has not subscribed yet: it may not have heard of it.
+    /// and its client has neither subscribed nor published yet: it may not have heard of it.
     pub(crate) fn is_begun_anew(&self) -> bool {
-        self.subscriptions.is_empty() && self.memory.roam.as_deref().is_some_and(|place| place.resumes)
+        let is_unused = self.subscriptions.is_empty() && self.memory.pending.unreleased.is_empty();
+        let place = self.memory.roam.as_deref().filter(|place| is_unused && place.last.is_empty());
+        place.is_some_and(|place| place.resumes && !place.has_resumed)
     }
 
     /// Whether it was given to another broker.

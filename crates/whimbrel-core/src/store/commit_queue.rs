@@ -96,9 +96,9 @@ pub(crate) enum Wait {
     Grant(HostId),
     /// The changed interest of another broker is put in force: this process is the owner.
     Interest(HostId),
-    /// A greater incarnation of this broker, of which others have heard, is outbid: this process is
-    /// the owner.
-    Outbid,
+    /// Incarnations of this broker up to this one, of which others have heard, are outbid: this
+    /// process is the owner.
+    Outbid(u64),
     /// SUBSCRIBEs that other brokers know of may be answered: the positions from which other
     /// brokers' logs count for them are durable.
     Covered,
@@ -114,7 +114,7 @@ impl Wait {
             Wait::WrittenEnd(written) => Some(written.whom()),
             Wait::Asked(asked) => Some(asked.whom()),
             Wait::Hand { .. } | Wait::Gave { .. } | Wait::TellEnded { .. } => None,
-            Wait::Reserved(_) | Wait::Grant(_) | Wait::Interest(_) | Wait::Outbid | Wait::Covered => None,
+            Wait::Reserved(_) | Wait::Grant(_) | Wait::Interest(_) | Wait::Outbid(_) | Wait::Covered => None,
         }
     }
 

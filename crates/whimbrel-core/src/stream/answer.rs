@@ -5,6 +5,7 @@ use core::ops::ControlFlow;
 
 use whimbrel_event::{EventId, HostId, Packed, Tick, Time};
 use whimbrel_net::forward::Sending;
+use whimbrel_net::interest::others::KnownInterest;
 use whimbrel_net::route::TopicPaths;
 use whimbrel_net::{Net, PeerLink};
 use whimbrel_wire::{Dest, Nack, Part, Repairers, compact};
@@ -99,8 +100,14 @@ impl Overlay {
             destination.incarnation == nack.incarnation && destination.version >= newest
         });
         let Some(number) = known else {
-            // The interest in this version is not known here; the nack will be repeated.
-            return self.net.ask_for_interest(now, link, nack.from, out);
+            // The interest in this version is not known here, or not in force yet; the nack will be
+            // repeated.
+            let heard = self.net.interest_of(nack.from);
+            let has_heard = |known: &KnownInterest| known.incarnation == nack.incarnation && known.version >= newest;
+            if heard.is_none_or(|known| !has_heard(known)) {
+                self.net.ask_for_interest(now, link, nack.from, out);
+            }
+            return;
         };
         let mut left = ANSWER_EVENTS_MAX;
         for range in &nack.ranges {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use whimbrel_event::{AcceptedEvent, DomainLabel, EventId, HostId, Packed, Reliability, StreamClass, Tick, Time};
 use whimbrel_net::forward::{Sending, SilenceTarget};
-use whimbrel_net::interest::others::InterestValue;
+use whimbrel_net::interest::others::{InterestValue, KnownInterest};
 use whimbrel_net::route::TopicPaths;
 use whimbrel_selector::{Selector, TopicFilter, TopicName};
 use whimbrel_wire::{Dest, Repairers, compact};
@@ -89,6 +89,19 @@ impl Destination {
     }
 }
 
+/// Proofs for which the changed interest of a broker waits at most, one after the other.
+const PROOFS_MAX: u8 = 3;
+
+/// An interest that has arrived and is not in force.
+#[derive(Debug)]
+struct UnprovenInterest {
+    /// When the first change of it arrived.
+    since: Time,
+    /// The incarnation and version that were known when the last proof was written.
+    version: (u64, u64),
+    proofs: u8,
+}
+
 /// All destinations. Their numbers are in the router's index, and are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Destinations {
@@ -97,9 +110,8 @@ pub(crate) struct Destinations {
     by_host: BTreeMap<HostId, u32>,
     /// The event that is being sent, in its packed form.
     event: Vec<u8>,
-    /// Brokers whose changed interest waits for a proof that this process owns the log, and since
-    /// when.
-    unproven: BTreeMap<HostId, Time>,
+    /// Brokers whose changed interest waits for a proof that this process owns the log.
+    unproven: BTreeMap<HostId, UnprovenInterest>,
 }
 
 impl Destinations {
@@ -115,16 +127,34 @@ impl Destinations {
         self.by_host.get(&host).copied()
     }
 
-    /// Lets the changed interest of a broker wait for a proof; whether none of it was waiting.
-    pub(crate) fn await_proof(&mut self, now: Time, host: HostId) -> bool {
-        let is_first = !self.unproven.contains_key(&host);
-        self.unproven.entry(host).or_insert(now);
-        is_first
+    /// Whether a proof has to be written for this version of a broker's changed interest: none is
+    /// under way, or the one that is there now was for an earlier version. As often as every commit
+    /// finds a later version, [`PROOFS_MAX`] proofs are enough.
+    pub(crate) fn lacks_proof(
+        &mut self,
+        now: Time,
+        known: Option<&KnownInterest>,
+        host: HostId,
+        is_there: bool,
+    ) -> bool {
+        let Some(known) = known else { return false };
+        let version = (known.incarnation, known.version);
+        match self.unproven.get_mut(&host) {
+            None => {
+                let first = UnprovenInterest { since: now, version, proofs: 1 };
+                !is_there && self.unproven.insert(host, first).is_none()
+            }
+            Some(unproven) if is_there && unproven.version != version && unproven.proofs < PROOFS_MAX => {
+                (unproven.version, unproven.proofs) = (version, unproven.proofs + 1);
+                true
+            }
+            Some(_) => false,
+        }
     }
 
     /// Ends the wait of a broker's interest for a proof; returns when it began.
     fn end_wait(&mut self, host: HostId) -> Option<Time> {
-        self.unproven.remove(&host)
+        self.unproven.remove(&host).map(|unproven| unproven.since)
     }
 
     pub(crate) fn numbers(&self) -> Vec<u32> {

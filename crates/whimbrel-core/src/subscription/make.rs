@@ -239,13 +239,6 @@ impl Broker {
         Ok(all)
     }
 
-    /// Whether a subscription still has events to get under another selector than the one asked
-    /// for. These may be in any partition of the cache.
-    fn has_former_selectors(&self, cursor: Option<u32>, logged: Option<&LoggedFrom>) -> bool {
-        let changes = logged.is_some_and(|logged| logged.until.is_some());
-        changes || cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.rare.old.is_empty())
-    }
-
     /// Makes or changes a subscription; true if it is new.
     pub(crate) fn make_subscription(
         &mut self,
@@ -258,8 +251,10 @@ impl Broker {
         let shared = SharedFilter::parse(asked.filter).expect("it was just checked");
         let known = self.router.find(index, asked.filter);
         let cursor = known.map(|id| self.router.get(id).cursor).filter(|cursor| *cursor != NO_CURSOR);
-        let partitions =
-            self.cache.candidates(shared.filter, asked.selector.filter(|_| !self.has_former_selectors(cursor, logged)));
+        // Events that are still to come under another selector may be in any partition.
+        let changes = logged.is_some_and(|logged| logged.until.is_some());
+        let old = cursor.and_then(|id| self.cursors.durable(id)).is_some_and(|durable| !durable.rare.old.is_empty());
+        let partitions = self.cache.candidates(shared.filter, asked.selector.filter(|_| !changes && !old));
         let begin = self
             .begin(now, (index, known.is_none()), (asked, shared.filter), cursor, &partitions)
             .inspect_err(|_| self.sessions.stats.starts_refused += 1)?;

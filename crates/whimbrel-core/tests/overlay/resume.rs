@@ -149,6 +149,30 @@ fn who_has_not_heard_that_its_session_was_begun_anew_is_told_so_again() {
     }
 }
 
+/// The answer to its CONNECT is lost, and it tries another broker, while the one that has its
+/// former session is away still, or is back.
+#[test]
+fn a_session_that_was_begun_anew_does_not_go_elsewhere_in_place_of_the_former_one() {
+    for is_back in [false, true] {
+        let (mut net, name, begins, had) = left_alone(MINUTE * 60);
+        let how = How { without_copy: true, expiry: MINUTE * 60, ..RETURN };
+        net.connect_as(3, 1, &name, how);
+        assert_eq!(net.answer(3, 1), Some(false));
+        net.leave(3, 1);
+        net.advance(SECOND);
+        if is_back {
+            net.revive(1, true);
+            net.advance(SECOND * 10);
+        }
+        net.connect_as(0, 1, &name, how);
+        assert_eq!(net.answer(0, 1), Some(is_back));
+        let (_, got) = net.subscribe_from(0, Start::Token(&begins, &had));
+        let mut all = payloads(&got);
+        all.sort_unstable();
+        assert_eq!((all, has_gap(&got)), (vec!["far", "own"], false), "{is_back}: {got:?}");
+    }
+}
+
 #[test]
 fn a_token_that_is_older_than_a_session_can_be_counts_from_now_on() {
     let (mut net, name, begins, had) = left_alone(MINUTE);

@@ -84,7 +84,10 @@ fn an_interest_of_this_host_that_it_has_not_told_is_outbid() {
         assert_eq!(matches!(event, Some(NetEvent::Outbid)), is_new);
         let again = net.on_interest(&mut Io { now, out: &mut Nowhere, maps: &[] }, LINK, &update, &mut None);
         assert!(again.is_none(), "it is told once");
-        net.outbid(now);
+        if is_new {
+            assert_eq!(net.outbid(now, then - 2), Some(then - 1), "that is not proven");
+        }
+        assert_eq!(net.outbid(now, then - 1), None);
         assert_eq!(net.identity.incarnation, then);
         assert_eq!(net.interests.version_of(host), Some((then, net.own_interest.version())));
     }

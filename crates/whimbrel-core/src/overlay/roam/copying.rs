@@ -475,7 +475,9 @@ impl Broker {
     pub(crate) fn is_copied(&self, now: Time, index: u32, version: u64) -> bool {
         let is_there = self.sessions.from(index).next().is_some_and(|(_, session)| session.is_some());
         let place = is_there.then(|| self.sessions.get(index).memory.roam.as_deref()).flatten();
-        let Some(place) = place.filter(|_| self.sessions.get(index).is_persistent()) else { return true };
+        let session = place.is_some().then(|| self.sessions.get(index));
+        let is_kept = session.is_some_and(|session| session.is_persistent() && !session.is_begun_anew());
+        let Some(place) = place.filter(|_| is_kept) else { return true };
         let Some(replica) = self.wanted_replica(now, index) else { return true };
         let version = version.max(place.copied.counted);
         place.copied.taken.is_some_and(|(host, taken)| host == replica && taken >= version)

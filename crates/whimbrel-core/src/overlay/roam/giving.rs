@@ -237,7 +237,12 @@ impl Broker {
         if self.waits_for_client(now, client, || Want::session(client, successor), out) {
             return;
         }
+        // The session that its client had before is what it wants there.
+        let is_begun_anew = self.sessions.get(index).is_begun_anew();
         self.let_go_of_client(now, index, out);
+        if is_begun_anew && !successor.clean {
+            return self.answer_nothing(now, whom, out);
+        }
         if let Some(index) = self.sessions.find(client) {
             if !successor.clean {
                 return self.mark_given(now, index, successor, out);

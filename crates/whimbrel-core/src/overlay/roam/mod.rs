@@ -94,9 +94,11 @@ pub(crate) struct Attachment {
     /// What the client has published before that one came here.
     waits: Waits,
     /// It was begun as nobody could be reached who has a session of its client, which names itself
-    /// where it stands. That holds until the client has subscribed and attached again: before, it
-    /// may not have heard that the session was begun anew.
+    /// where it stands. That holds until the client has used the session, and attached again:
+    /// before, it may not have heard that the session was begun anew.
     pub(crate) resumes: bool,
+    /// Its client has resumed a subscription since: it has heard of it.
+    pub(crate) has_resumed: bool,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has
     /// no number yet.
     settling: Option<u64>,
@@ -164,6 +166,7 @@ impl Attachment {
             maybe_repeats,
             waits,
             resumes,
+            has_resumed: false,
             settling,
             written: BatchNo(0),
             came: now,
@@ -180,7 +183,7 @@ impl Attachment {
     /// Its client resumes a subscription that it had elsewhere: the former session is dropped when
     /// the own interest that has the subscription, and has no number yet, is in force.
     pub(crate) fn settle_later(&mut self, now: Time) {
-        (self.settling, self.came) = (Some(0), now);
+        (self.settling, self.came, self.has_resumed) = (Some(0), now, true);
     }
 
     /// Its client is attached anew, and there is no other broker.
@@ -188,8 +191,8 @@ impl Attachment {
         (self.epoch, self.given) = (self.epoch.saturating_add(1), None);
     }
 
-    /// Its client is attached anew.
-    pub(crate) fn renew(&mut self, new: Attachment, has_subscriptions: bool) {
+    /// Its client is attached anew. `is_used`: it has used the session before.
+    pub(crate) fn renew(&mut self, new: Attachment, is_used: bool) {
         if new.after.is_empty() {
             self.waits.begin_anew();
         } else {
@@ -197,7 +200,7 @@ impl Attachment {
             (self.after, self.waits) = (new.after, Waits::default());
         }
         (self.epoch, self.connected_at, self.given, self.attached) = (new.epoch, new.connected_at, None, new.attached);
-        (self.maybe_repeats, self.resumes) = (new.maybe_repeats, self.resumes && !has_subscriptions);
+        (self.maybe_repeats, self.resumes) = (new.maybe_repeats, self.resumes && !is_used);
     }
 }
 

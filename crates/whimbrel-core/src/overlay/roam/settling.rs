@@ -187,8 +187,8 @@ impl Broker {
         if self.has_log() && !is_durable {
             return false;
         }
-        // What its client will subscribe to is logged for the session that it had elsewhere.
-        if session.is_begun_anew() {
+        // What its client will resume is logged for the session that it had elsewhere.
+        if place.resumes && !place.has_resumed {
             return false;
         }
         let replica = self.ranked_replica(index);

@@ -390,7 +390,7 @@ impl Attachment {
 
     fn placed(&self) -> AttachmentRecord {
         let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        let (epoch, connected_at, resumes) = (self.epoch, self.connected_at, self.resumes);
+        let (epoch, connected_at, resumes) = (self.epoch, self.connected_at, self.resumes && !self.has_resumed);
         let (maybe_repeats, after) = (self.maybe_repeats, self.after.clone());
         AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, resumes }
     }

@@ -266,7 +266,7 @@ impl Node {
             NetEvent::LinkUp { link: _, hello, was_known } => self.told.links_up.push((hello.host, was_known)),
             NetEvent::StateOffered(state) => self.told.offered.push(state.host),
             NetEvent::BrokerKnown { host, was_known } => self.told.known.push((host, was_known)),
-            NetEvent::Outbid => self.net.outbid(now),
+            NetEvent::Outbid => assert_eq!(self.net.outbid(now, u64::MAX), None),
             NetEvent::Joined => self.told.joined += 1,
             NetEvent::InterestChanged { host } => {
                 self.sender.adopt(Surroundings { net: &mut self.net, now, out: side }, host);
