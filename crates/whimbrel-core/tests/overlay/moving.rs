@@ -405,13 +405,15 @@ fn a_session_stays_where_it_was_until_it_is_durable_where_it_went() {
     net.connect_as(2, 1, "sub", RETURN);
     net.advance(SECOND * 10);
     assert_eq!(net.sessions_at(2), 2, "it is there");
+    assert_eq!(net.sessions_at(1), 1, "and here");
     net.kill(2);
     net.revive(2, true);
     net.advance(SECOND);
     assert_eq!(net.sessions_at(2), 1, "it was never written");
     net.publish_all(0, 9, &["1"]);
-    assert_eq!(net.connect(0, 1, "sub"), Some(true));
-    assert_eq!(net.settled(0, 1, SECOND * 3), ["1"]);
+    net.advance(SECOND);
+    assert_eq!(net.connect(1, 1, "sub"), Some(true));
+    assert_eq!(net.settled(1, 1, SECOND * 3), ["1"]);
 }
 
 #[test]
