@@ -257,8 +257,7 @@ impl Broker {
         let Broker { overlay, router, streams, .. } = self;
         let known = overlay.net.interest_of(host);
         if overlay.destinations.lacks_proof(now, known, host, is_proven) {
-            self.store.write_proof_of_owner();
-            self.store.commit_queue.push(self.store.write_queue.last(), Wait::Interest(host));
+            self.store.await_proof_of_owner(Wait::Interest(host));
         } else if is_proven && let Some(number) = overlay.adopt(now, host, router, streams) {
             overlay.tell_quiet(now, number, streams, out);
             self.hold_for(now, host, out);
@@ -269,8 +268,7 @@ impl Broker {
     /// this process is the owner.
     pub(crate) fn outbid(&mut self, now: Time, proven: u64) {
         if let Some(greater) = self.overlay.net.outbid(now, proven) {
-            self.store.write_proof_of_owner();
-            self.store.commit_queue.push(self.store.write_queue.last(), Wait::Outbid(greater));
+            self.store.await_proof_of_owner(Wait::Outbid(greater));
         }
     }
 

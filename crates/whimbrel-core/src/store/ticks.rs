@@ -34,6 +34,12 @@ impl Store {
         self.reserve_upto(Tick(self.reserving.0 + 1));
     }
 
+    /// Lets something wait for the proof that this process is the owner, which is written now.
+    pub(crate) fn await_proof_of_owner(&mut self, wait: Wait) {
+        self.write_proof_of_owner();
+        self.commit_queue.push(self.write_queue.last(), wait);
+    }
+
     fn reserve_upto(&mut self, upto: Tick) {
         if matches!(self.disk, Disk::None | Disk::Poisoned) {
             return;

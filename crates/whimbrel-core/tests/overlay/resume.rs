@@ -107,18 +107,26 @@ fn who_goes_on_without_copies_gets_from_the_logs_what_its_token_lacks() {
     assert_eq!(net.payloads(3, 1), ["live"]);
 }
 
+/// How a client connects that goes on without copies.
+const WITHOUT: How = How { without_copy: true, expiry: Duration::from_secs(3600), ..RETURN };
+
+/// The subscriber has connected to the fourth broker without copies, and has not got the answer.
+fn unanswered() -> (Net, String, CheckpointToken, Vec<EventId>) {
+    let (mut net, name, begins, had) = left_alone(WITHOUT.expiry);
+    net.connect_as(3, 1, &name, WITHOUT);
+    assert_eq!(net.answer(3, 1), Some(false));
+    net.leave(3, 1);
+    net.advance(SECOND);
+    (net, name, begins, had)
+}
+
 /// The answer to its CONNECT is lost, its broker may be started again, and the broker that has its
 /// former session comes back before the client does: until it subscribes, events are logged for it
 /// there.
 #[test]
 fn who_has_not_heard_that_its_session_was_begun_anew_is_told_so_again() {
     for is_restarted in [false, true] {
-        let (mut net, name, begins, had) = left_alone(MINUTE * 60);
-        let how = How { without_copy: true, expiry: MINUTE * 60, ..RETURN };
-        net.connect_as(3, 1, &name, how);
-        assert_eq!(net.answer(3, 1), Some(false));
-        net.leave(3, 1);
-        net.advance(SECOND);
+        let (mut net, name, begins, had) = unanswered();
         if is_restarted {
             net.kill(3);
             net.revive(3, true);
@@ -128,7 +136,7 @@ fn who_has_not_heard_that_its_session_was_begun_anew_is_told_so_again() {
         assert_eq!(net.sessions_at(1), 1, "it is kept where it was");
         net.publish_all(0, 9, &["later"]);
         net.advance(SECOND);
-        net.connect_as(3, 1, &name, how);
+        net.connect_as(3, 1, &name, WITHOUT);
         assert_eq!(net.answer(3, 1), Some(false), "{is_restarted}");
         let (_, got) = net.subscribe_from(3, Start::Token(&begins, &had));
         let mut all = payloads(&got);
@@ -144,7 +152,7 @@ fn who_has_not_heard_that_its_session_was_begun_anew_is_told_so_again() {
         net.advance(SECOND * 10);
         assert_eq!(net.sessions_at(1), 0, "it is safe to let it go");
         net.leave(3, 1);
-        net.connect_as(3, 1, &name, how);
+        net.connect_as(3, 1, &name, WITHOUT);
         assert_eq!(net.answer(3, 1), Some(true), "it has heard of it");
     }
 }
@@ -154,17 +162,12 @@ fn who_has_not_heard_that_its_session_was_begun_anew_is_told_so_again() {
 #[test]
 fn a_session_that_was_begun_anew_does_not_go_elsewhere_in_place_of_the_former_one() {
     for is_back in [false, true] {
-        let (mut net, name, begins, had) = left_alone(MINUTE * 60);
-        let how = How { without_copy: true, expiry: MINUTE * 60, ..RETURN };
-        net.connect_as(3, 1, &name, how);
-        assert_eq!(net.answer(3, 1), Some(false));
-        net.leave(3, 1);
-        net.advance(SECOND);
+        let (mut net, name, begins, had) = unanswered();
         if is_back {
             net.revive(1, true);
             net.advance(SECOND * 10);
         }
-        net.connect_as(0, 1, &name, how);
+        net.connect_as(0, 1, &name, WITHOUT);
         assert_eq!(net.answer(0, 1), Some(is_back));
         let (_, got) = net.subscribe_from(0, Start::Token(&begins, &had));
         let mut all = payloads(&got);
