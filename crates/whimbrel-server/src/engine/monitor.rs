@@ -34,6 +34,9 @@ const VERSION_MIN: Version = Version::new(2, 15, 3);
 /// The least size of the longest message that a server takes, bytes.
 const PAYLOAD_MIN: u64 = 4_000_000;
 
+/// Why a server without JetStream tells no settings. Monitoring is there before JetStream is.
+const NO_JETSTREAM: &str = "it has no JetStream: unless it has just started, add `jetstream {}` to its configuration";
+
 /// The port of monitoring, unless an address has one.
 const PORT: u16 = 8222;
 
@@ -53,7 +56,7 @@ pub(crate) struct Monitor {
 pub(crate) struct MonitorAccount {
     /// Servers that do not keep what they acknowledge, or cannot be told to.
     pub wrong: u64,
-    /// Addresses that did not answer.
+    /// Addresses that told no settings.
     pub silent: u64,
 }
 
@@ -119,7 +122,7 @@ pub enum SeenSettings {
         /// Why its acknowledgements cannot be relied on, and what to do.
         wrong: Option<String>,
     },
-    /// It does not answer.
+    /// It tells none: it does not answer, or has no JetStream, so that it acknowledges nothing.
     Silent {
         /// Why.
         why: String,
@@ -151,28 +154,25 @@ struct JetStreamConfig {
 
 impl Varz {
     fn seen(self) -> SeenSettings {
-        let wrong = self.wrong();
+        let Some(config) = &self.jetstream.config else { return SeenSettings::Silent { why: NO_JETSTREAM.to_owned() } };
+        let wrong = self.wrong(config);
         SeenSettings::Settings { id: self.server_id, name: self.server_name, version: self.version, wrong }
     }
 
     /// What is wrong with a server.
-    fn wrong(&self) -> Option<String> {
-        let Varz { version, max_payload, jetstream, .. } = self;
+    fn wrong(&self, config: &JetStreamConfig) -> Option<String> {
+        let Varz { version, max_payload, .. } = self;
         if Version::parse(version).map_or(true, |version| version < VERSION_MIN) {
             return Some(format!(
                 "is version {version}, which may lose what it has acknowledged: install {VERSION_MIN} or later"
             ));
         }
-        match &jetstream.config {
-            None => return Some("has no JetStream: add `jetstream {}` to its configuration".to_owned()),
-            Some(JetStreamConfig { sync_always: false }) => {
-                return Some(
-                    "acknowledges before it has synced, so a loss of power loses what it has acknowledged: write \
-                     `sync_interval: always` into `jetstream {}` of its configuration"
-                        .to_owned(),
-                );
-            }
-            Some(_) => {}
+        if !config.sync_always {
+            return Some(
+                "acknowledges before it has synced, so a loss of power loses what it has acknowledged: write \
+                 `sync_interval: always` into `jetstream {}` of its configuration"
+                    .to_owned(),
+            );
         }
         let is_short = *max_payload < PAYLOAD_MIN;
         is_short.then(|| {
@@ -200,7 +200,7 @@ impl Monitor {
     /// Looks at all servers once.
     ///
     /// # Errors
-    /// One is set up wrongly, or most do not answer.
+    /// One is set up wrongly, or most tell no settings.
     pub(crate) async fn check(&self) -> Result<(), ServersError> {
         let (mut found, mut names) = (BTreeSet::new(), BTreeSet::new());
         let (mut silent, mut wrong) = (Vec::new(), Vec::new());
@@ -224,7 +224,7 @@ impl Monitor {
     }
 
     /// Checks that the servers which have the copies of a stream are those that are looked at: as
-    /// many others may have one as did not answer.
+    /// many others may have one as told no settings.
     ///
     /// # Errors
     /// Others have copies.
@@ -234,7 +234,7 @@ impl Monitor {
         if others.len() as u64 <= self.account().silent { Ok(()) } else { Err(ServersError::Unwatched { others }) }
     }
 
-    /// Looks at all servers until most have answered, at most for [`REACHED_WITHIN`].
+    /// Looks at all servers until most have told their settings, at most for [`REACHED_WITHIN`].
     ///
     /// # Errors
     /// As [`Monitor::check`].
@@ -315,8 +315,13 @@ async fn get(address: &str) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
+    fn seen(json: &str) -> SeenSettings {
+        serde_json::from_str::<Varz>(json).expect("it is JSON").seen()
+    }
+
     fn wrong(json: &str) -> Option<String> {
-        serde_json::from_str::<Varz>(json).expect("it is JSON").wrong()
+        let SeenSettings::Settings { wrong, .. } = seen(json) else { panic!("it tells no settings: {json}") };
+        wrong
     }
 
     fn answer(version: &str, max_payload: u64, jetstream: &str) -> String {
@@ -336,8 +341,13 @@ mod tests {
         tells(&answer("2.15.3-RC.1", 8 << 20, always), "2.15.3");
         tells(&answer("new", 8 << 20, always), "version new");
         tells(&answer("2.15.3", 8 << 20, later), "sync_interval: always");
-        tells(&answer("2.15.3", 8 << 20, "{}"), "no JetStream");
         tells(&answer("2.15.3", 1 << 20, always), "max_payload: 8MB");
+    }
+
+    #[test]
+    fn a_server_that_has_no_jetstream_yet_is_waited_for() {
+        let silent = SeenSettings::Silent { why: NO_JETSTREAM.to_owned() };
+        assert_eq!(seen(&answer("2.15.3", 8 << 20, "{}")), silent);
     }
 
     #[tokio::test]

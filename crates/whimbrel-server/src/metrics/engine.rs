@@ -31,6 +31,6 @@ pub fn encode(encoder: &mut DescriptorEncoder, engine: &EngineAccount, overdue: 
     put(encoder, "whimbrel_engine_chore_failures", help, &ConstCounter::new(*chore_failures))?;
     let help = "Servers of the engine that may lose what they acknowledge, by their settings or their version";
     put(encoder, "whimbrel_engine_servers_wrong", help, &ConstGauge::new(servers.wrong))?;
-    let help = "Monitoring addresses of the engine's servers that did not answer";
+    let help = "Monitoring addresses of the engine's servers that told no settings";
     put(encoder, "whimbrel_engine_servers_silent", help, &ConstGauge::new(servers.silent))
 }
