@@ -7,7 +7,7 @@ use clap::{Arg, ArgMatches, Subcommand, value_parser};
 
 use whimbrel_server::config::schema::{KEYS, Key};
 use whimbrel_server::config::{Override, Problem, journal_place};
-use whimbrel_server::engine::{Adoption, EngineStatus, SeenServer, SeenSettings, StartReport, status};
+use whimbrel_server::engine::{Adoption, EngineStatus, SeenServer, SeenSettings, StartReport, StreamStatus, status};
 use whimbrel_server::store::{Opening, import};
 
 use crate::failure::{self, Failure};
@@ -148,30 +148,13 @@ fn imported(opening: &Opening, report: &StartReport) -> String {
 fn words(seen: &EngineStatus) -> String {
     let coloured = is_coloured();
     let mut out = match &seen.stream {
+        Some(stream) => stream_words(seen, stream),
         None if seen.unknown.is_some() => {
             let why = seen.unknown.as_deref().unwrap_or_default();
             format!("{}: most servers do not answer, so its stream is not known: {why}\n", name(&seen.broker))
         }
         None => {
             format!("{} has no stream: no broker of this name has been started with this engine\n", name(&seen.broker))
-        }
-        Some(stream) => {
-            let owner = match &stream.lease {
-                _ if stream.epoch == 0 => "no broker has owned it".to_owned(),
-                None => "its owner has no lease".to_owned(),
-                Some(lease) if lease.released => format!("released by {}", name(&lease.place)),
-                Some(lease) if seen.lives => format!("{}, lives", name(&lease.place)),
-                Some(lease) => format!("{}, has not renewed its lease", name(&lease.place)),
-            };
-            let records = count(stream.records, "record", "records");
-            format!(
-                "{}: {records} in {}, numbers {} to {}\nepoch {}: {owner}\n",
-                name(&seen.broker),
-                size(stream.bytes),
-                stream.first,
-                stream.last,
-                stream.epoch
-            )
         }
     };
     let mut table = Table::new(&["SERVER", "VERSION", "COPY", "MONITOR", "SETTINGS"]);
@@ -204,6 +187,27 @@ fn words(seen: &EngineStatus) -> String {
     }
     out += &table.text(coloured);
     out + &wrongs
+}
+
+/// A stream and its owner, as text.
+fn stream_words(seen: &EngineStatus, stream: &StreamStatus) -> String {
+    let owner = match &stream.lease.held {
+        _ if stream.epoch == 0 => "no broker has owned it".to_owned(),
+        Some(lease) if lease.released => format!("released by {}", name(&lease.place)),
+        Some(lease) if seen.lives => format!("{}, lives", name(&lease.place)),
+        Some(lease) => format!("{}, has not renewed its lease", name(&lease.place)),
+        None => match &stream.lease.unknown {
+            Some(why) => format!("whether its owner lives is not known: {why}"),
+            None => "its owner has no lease".to_owned(),
+        },
+    };
+    let records = count(stream.records, "record", "records");
+    let (broker, bytes) = (name(&seen.broker), size(stream.bytes));
+    let old = if seen.lacks_majority() { "most servers do not answer: this may be old\n" } else { "" };
+    format!(
+        "{old}{broker}: {records} in {bytes}, numbers {} to {}\nepoch {}: {owner}\n",
+        stream.first, stream.last, stream.epoch
+    )
 }
 
 /// How a server's copy of the stream is.

@@ -21,12 +21,26 @@ pub struct StreamStatus {
     pub last: RecordNumber,
     /// The newest epoch; 0 if there is none.
     pub epoch: u64,
-    /// The lease of the broker's name, if there is one that is understood.
-    pub lease: Option<Lease>,
-    /// The revision of the lease, 0 if there is none: it grows while the owner lives.
-    pub lease_revision: RecordNumber,
+    /// The lease of the broker's name.
+    #[serde(flatten)]
+    pub lease: LeaseStatus,
     /// Servers with a copy.
     pub replicas: Vec<Replica>,
+}
+
+/// The lease of a broker's name. The stream that has it may have another leader than the broker's
+/// own, so one can be known when the other is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeaseStatus {
+    /// The lease, if there is one that is understood.
+    #[serde(rename = "lease")]
+    pub held: Option<Lease>,
+    /// Its revision, 0 if there is none: it grows while the owner lives.
+    #[serde(rename = "lease_revision")]
+    pub revision: RecordNumber,
+    /// Why it is not known.
+    #[serde(rename = "lease_unknown")]
+    pub unknown: Option<String>,
 }
 
 /// A server with a copy of a stream.
@@ -66,12 +80,7 @@ pub fn look(options: &NatsOptions) -> Result<Option<StreamStatus>, EngineError> 
             Err(error) if is_absent(&error.kind()) => 0,
             Err(error) => return Err(unanswered(error)),
         };
-        let (mut lease, mut lease_revision) = (None, 0);
-        if let Ok(bucket) = context.get_stream(super::lease::BUCKET).await
-            && let Ok(found) = bucket.get_last_raw_message_by_subject(&super::lease::subject(&options.broker)).await
-        {
-            (lease, lease_revision) = (Lease::decode(&found.payload), found.sequence);
-        }
+        let lease = lease_status(&context, &options.broker).await;
         let info = stream.get_info().await.map_err(unanswered)?;
         let cluster = info.cluster.unwrap_or_default();
         let leader =
@@ -92,10 +101,26 @@ pub fn look(options: &NatsOptions) -> Result<Option<StreamStatus>, EngineError> 
             last: state.last_sequence,
             epoch,
             lease,
-            lease_revision,
             replicas,
         }))
     })
+}
+
+async fn lease_status(context: &jetstream::Context, broker: &str) -> LeaseStatus {
+    let unknown = |why: String| LeaseStatus { unknown: Some(why), ..LeaseStatus::default() };
+    let bucket = match context.get_stream(super::lease::BUCKET).await {
+        Ok(bucket) => bucket,
+        Err(error) if is_no_stream(&error) => return LeaseStatus::default(),
+        Err(error) => return unknown(error.to_string()),
+    };
+    match bucket.get_last_raw_message_by_subject(&super::lease::subject(broker)).await {
+        Ok(found) => match Lease::decode(&found.payload) {
+            Some(lease) => LeaseStatus { held: Some(lease), revision: found.sequence, unknown: None },
+            None => unknown("it is damaged, or of a later version".to_owned()),
+        },
+        Err(error) if is_absent(&error.kind()) => LeaseStatus::default(),
+        Err(error) => unknown(error.to_string()),
+    }
 }
 
 fn is_no_stream(error: &async_nats::jetstream::context::GetStreamError) -> bool {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use whimbrel_engine::Acknowledgement;
 pub use whimbrel_engine::StartReport;
 use whimbrel_engine::nats::NatsOptions;
+pub use whimbrel_engine::nats::StreamStatus;
 
 pub use keeper::EngineEnd;
 pub(crate) use keeper::{EngineAccount, EngineKeeper};

@@ -33,6 +33,13 @@ impl EngineStatus {
             |stream: &StreamStatus| stream.replicas.iter().all(|replica| replica.is_current && !replica.is_away);
         self.stream.as_ref().is_some_and(is_whole) && self.servers.iter().all(is_good)
     }
+
+    /// Whether most servers do not answer. A leader that has just lost the others tells of the
+    /// stream for some seconds more.
+    pub fn lacks_majority(&self) -> bool {
+        let is_silent = |server: &&SeenServer| matches!(server.seen, SeenSettings::Silent { .. });
+        self.servers.iter().filter(is_silent).count() * 2 > self.servers.len()
+    }
 }
 
 /// Looks at a broker's engine, for as long as an owner takes to renew its lease. Blocks.
@@ -56,12 +63,12 @@ pub fn status(options: &EngineOptions) -> Result<EngineStatus, EngineStartError>
 fn look_twice(options: &EngineOptions) -> Result<(Option<StreamStatus>, bool), EngineError> {
     let wanted = options.connection();
     let Some(first) = nats::look(&wanted)? else { return Ok((None, false)) };
-    if first.lease.as_ref().is_none_or(|lease| lease.released) {
+    if first.lease.held.as_ref().is_none_or(|lease| lease.released) {
         return Ok((Some(first), false));
     }
     // And a part of it for the answers.
     thread::sleep(LEASE_RENEWED_EVERY + LEASE_RENEWED_EVERY / 2);
     let second = nats::look(&wanted)?;
-    let lives = second.as_ref().is_some_and(|second| second.lease_revision > first.lease_revision);
+    let lives = second.as_ref().is_some_and(|second| second.lease.revision > first.lease.revision);
     Ok((second, lives))
 }
