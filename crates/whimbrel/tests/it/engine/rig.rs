@@ -123,17 +123,18 @@ pub async fn publish(client: &Client, numbers: std::ops::Range<u32>) {
     }
 }
 
-pub async fn message(events: &mut Events) -> Message {
-    match tokio::time::timeout(DEADLINE, events.next()).await.expect("in time") {
-        Some(Event::Message(message)) => message,
-        other => panic!("no message: {other:?}"),
+/// The next message; `what`: which one it ought to be.
+pub async fn message(events: &mut Events, what: &str) -> Message {
+    match tokio::time::timeout(DEADLINE, events.next()).await {
+        Ok(Some(Event::Message(message))) => message,
+        other => panic!("{what} does not come: {other:?}"),
     }
 }
 
 /// Expects orders with these numbers, each once and in order.
 pub async fn expect(events: &mut Events, numbers: std::ops::Range<u32>) {
-    for number in numbers {
-        let message = message(events).await;
+    for number in numbers.clone() {
+        let message = message(events, &format!("order {number} of {numbers:?}")).await;
         assert_eq!(String::from_utf8_lossy(&message.payload), number.to_string(), "{}", message.topic);
     }
 }

@@ -17,6 +17,10 @@ async fn a_broker_whose_disk_is_gone_is_the_same() {
     let (desk, _events) = client(&north.url, "desk").await;
     subscribe(&desk).await;
     desk.disconnect().await;
+    // A topic of a durable subscription is logged, so its retained message is durable when it is
+    // acknowledged.
+    let (board, _events) = client(&north.url, "board").await;
+    board.subscribe_to(&Subscription::to("status").qos(QoS::AtLeastOnce)).await.expect("granted");
     let (writer, _events) = client(&north.url, "writer").await;
     publish(&writer, 0..50).await;
     let status = Publish::new("status", "open").qos(QoS::AtLeastOnce).retain(true);
@@ -32,7 +36,7 @@ async fn a_broker_whose_disk_is_gone_is_the_same() {
     assert!(desk.session_present(), "the session is there");
     expect(&mut events, 0..50).await;
     desk.subscribe_to(&Subscription::to("status").qos(QoS::AtLeastOnce)).await.expect("granted");
-    let kept = message(&mut events).await;
+    let kept = message(&mut events, "the retained message").await;
     assert_eq!((&kept.payload[..], kept.retain), (&b"open"[..], true), "the retained message is there");
     let (writer, _events) = client(&north.url, "writer").await;
     publish(&writer, 50..60).await;
