@@ -247,3 +247,16 @@ fn a_load_of_ones_own_is_delivered_and_measured() {
     assert!(got["received"].as_u64() >= Some(500) && got["lost"] == 0 && got["repeated"] == 0, "{got}");
     assert!(got["delivery_us"]["p50"].as_u64() > Some(0), "{got}");
 }
+
+#[test]
+fn a_load_without_a_rate_has_no_more_in_flight_than_it_may() {
+    let (_broker, url) = broker();
+    let publish =
+        run(&["bench", "pub", "-u", &url, "a", "-n", "2", "--rate=0", "--unacked=1", "--seconds=1", "--json"]);
+    let sent: serde_json::Value = serde_json::from_slice(&publish.stdout).expect("JSON");
+    assert!(publish.status.success() && sent["acknowledged"] == sent["sent"], "{sent}");
+    // A client's times from sending to the acknowledgement do not overlap, and half of them are as
+    // long as the median.
+    let median = sent["acknowledge_us"]["p50"].as_f64().expect("a number") / 1e6;
+    assert!(sent["sent_per_second"].as_f64().expect("a number") / 2.0 * median <= 2.0, "{sent}");
+}

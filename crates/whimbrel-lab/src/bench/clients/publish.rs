@@ -1,10 +1,11 @@
 //! `bench pub`: the rate at which a broker takes messages, and how soon it acknowledges them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use whimbrel_client::{Error, Publish, QoS, Receipt};
@@ -135,13 +136,18 @@ impl Course {
         }
     }
 
-    /// When a message is due; `None`: after the end.
-    fn due(&self, sequence: u64, shift: f64) -> Option<Instant> {
-        let due = match self.pace {
-            Some(pace) => self.start + pace.mul_f64(sequence as f64 + shift),
-            None => Instant::now(),
+    /// Waits until a message is due, and returns when that was; `None`: after the end.
+    async fn due(&self, sequence: u64, shift: f64) -> Option<Instant> {
+        let Some(pace) = self.pace else {
+            // No wait, not even for this moment: a timer counts whole milliseconds.
+            return Some(Instant::now()).filter(|now| *now < self.end);
         };
-        (due < self.end).then_some(due)
+        let due = self.start + pace.mul_f64(sequence as f64 + shift);
+        if due >= self.end {
+            return None;
+        }
+        sleep_until(due).await;
+        Some(due)
     }
 }
 
@@ -152,15 +158,17 @@ async fn publish(Connected { number, client, mut events }: Connected, course: Co
     // Clients start at different phases, so that their messages do not come in bursts.
     let shift = (f64::from(number) * GOLDEN).fract();
     let (receipts, outcome) = mpsc::channel(course.unacked);
+    let window = Arc::new(Semaphore::new(course.unacked));
     // There are no subscriptions: unacknowledged messages show the connection's end.
     let drained = tokio::spawn(async move { while events.next().await.is_some() {} });
     let answers = tokio::spawn(answers(outcome));
     let (mut sequence, mut stopped) = (0, None);
-    while let Some(due) = course.due(sequence, shift) {
-        sleep_until(due).await;
+    loop {
+        let place = Arc::clone(&window).acquire_owned().await.expect("it stays open");
+        let Some(due) = course.due(sequence, shift).await else { break };
         let payload = Stamp { publisher, sequence, sent: stamp::now() }.payload(course.body);
         match client.send(Publish::new(&topic, payload).qos(course.qos)).await {
-            Ok(receipt) => _ = receipts.send((due, receipt)).await,
+            Ok(receipt) => _ = receipts.send(UnackedMessage { due, receipt, _place: place }).await,
             Err(error) => {
                 stopped = Some(error);
                 break;
@@ -179,10 +187,18 @@ async fn publish(Connected { number, client, mut events }: Connected, course: Co
     account
 }
 
+/// A message that is not acknowledged yet.
+struct UnackedMessage {
+    due: Instant,
+    receipt: Receipt,
+    /// Its place among those that its client may have.
+    _place: OwnedSemaphorePermit,
+}
+
 /// Waits for acknowledgements, in the order of sending.
-async fn answers(mut receipts: mpsc::Receiver<(Instant, Receipt)>) -> Account {
+async fn answers(mut receipts: mpsc::Receiver<UnackedMessage>) -> Account {
     let mut account = Account::default();
-    while let Some((due, mut receipt)) = receipts.recv().await {
+    while let Some(UnackedMessage { due, mut receipt, _place }) = receipts.recv().await {
         let is_awaited = receipt.number() > 0;
         match receipt.acknowledged().await {
             Ok(_) if is_awaited => {
