@@ -18,7 +18,7 @@ use whimbrel_journal::{Fault, Journal, Log, Options, Storage, StreamId, Ticket};
 const RECORD_BYTES: usize = 418;
 
 /// Appenders, and how many records of each may wait for their commit.
-const LOADS: [(u64, usize); 3] = [(1, 1), (1, 64), (16, 64)];
+const LOADS: [(u64, usize); 4] = [(1, 1), (1, 64), (16, 1), (16, 64)];
 
 /// Rounds; the median of each figure is shown.
 const ROUNDS: usize = 3;
