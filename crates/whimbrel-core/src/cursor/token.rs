@@ -16,6 +16,7 @@ use super::{
 };
 use crate::api::{Accepted, Filter, Link, Output, Reason, Refusal, Start};
 use crate::broker::Broker;
+use crate::overlay::Attachment;
 use crate::session::{Publication, Unreleased};
 use crate::store::{Answer, BatchNo, Disk, Key, MapValue, OWN};
 use crate::stream::Sources;
@@ -241,7 +242,7 @@ impl Broker {
         let session = self.sessions.get(index);
         let Start::Token(token, _) = asked.start else { return false };
         let oldest = self.now.as_nanos().saturating_sub(session.expiry.as_nanos().try_into().unwrap_or(u64::MAX));
-        let is_without = session.memory.roam.as_deref().is_some_and(|place| place.resumes);
+        let is_without = session.memory.roam.as_deref().is_some_and(Attachment::may_resume);
         is_without && asked.spec.is_durable() && token.common() >= Tick(oldest)
     }
 

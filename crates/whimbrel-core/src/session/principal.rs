@@ -2,6 +2,7 @@
 
 use super::Session;
 use crate::api::SessionPrincipal;
+use crate::overlay::Attachment;
 
 /// Whether two principals are known and differ: where one of them is not known, access is free.
 pub(crate) fn is_foreign(principal: Option<&str>, stranger: Option<&str>) -> bool {
@@ -20,7 +21,7 @@ impl Session {
     pub(crate) fn is_begun_anew(&self) -> bool {
         let is_unused = self.subscriptions.is_empty() && self.memory.pending.unreleased.is_empty();
         let place = self.memory.roam.as_deref().filter(|place| is_unused && place.last.is_empty());
-        place.is_some_and(|place| place.resumes && !place.has_resumed)
+        place.is_some_and(Attachment::is_begun_anew)
     }
 
     /// Whether it was given to another broker.

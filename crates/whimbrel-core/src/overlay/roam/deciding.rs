@@ -7,7 +7,7 @@ use whimbrel_wire::{ClaimKind, MoveAnswer, Moved};
 
 use super::searches::{Arrival, Fetching, Search, SearchStage, is_state};
 use super::seeking::ASK_AGAIN;
-use super::{Attachment, KnownClaim, hash_of};
+use super::{Attachment, Beginning, KnownClaim, hash_of};
 use crate::api::{Output, Refusal};
 use crate::broker::Broker;
 use crate::overlay::Sender;
@@ -242,7 +242,10 @@ impl Broker {
         let ended = overlay.roam.ended.get(&client);
         place.after = ended.map(|ended| ended.lasts.elsewhere(overlay.net.host())).unwrap_or_default();
         // Who was asked last has not answered.
-        (place.maybe_repeats, place.resumes) = (!is_decided || may_repeat, self.resumes_without(number));
+        place.maybe_repeats = !is_decided || may_repeat;
+        if self.resumes_without(number) {
+            place.beginning = Beginning::Anew;
+        }
         self.finish_search(now, number, (place, false), out);
     }
 

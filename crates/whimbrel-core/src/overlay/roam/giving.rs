@@ -30,7 +30,7 @@ fn bare<'a>(number: u64, answer: MoveAnswer, epoch: u64, body: &'a [u8]) -> Move
     Moved { number, answer, epoch, part: 0, parts: 1, digest: 0, body, principal: "" }
 }
 
-/// Who may not have what is somebody else's.
+/// The principal for which a session is asked, which may not have one of another; `None`: not told.
 fn stranger_of<'a>(asked: &Move<'a>) -> Option<&'a str> {
     Some(asked.principal).filter(|principal| !principal.is_empty())
 }
@@ -41,7 +41,7 @@ fn parts_of(whole: &[u8]) -> u32 {
 }
 
 impl GivenSession {
-    /// It belongs to that broker, under that epoch; nobody has asked for it here, or that is
+    /// It belongs to that broker, under that epoch; no connection has asked for it here, or that is
     /// forgotten.
     pub(super) fn unasked(now: Time, (to, epoch): (HostId, u64), since: Time) -> GivenSession {
         GivenSession { to, epoch, since, went: Some(now), asker: None, is_written: true, body: None }
@@ -58,7 +58,7 @@ impl Overlay {
 }
 
 impl Broker {
-    /// Somebody wants to have a session.
+    /// Another broker asks for a session.
     pub(in crate::overlay) fn on_move(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let overlay = &mut self.overlay;
         let host = overlay.net.host();
@@ -83,8 +83,8 @@ impl Broker {
         };
         let session = self.sessions.get(index);
         let (own, place) = (session.epoch(), session.memory.roam.as_deref());
-        // The client has come here since it left there: that question is late, or nobody waits for
-        // its answer any more.
+        // The client has come here since it left there: that question is late, or no client waits
+        // for its answer any more.
         let waited = Duration::from_micros(asked.waited);
         if session.is_attached() && place.is_some_and(|place| now.since(place.attached) < waited) {
             return self.say_gave(now, (from.host, asked.number), (host, 0, 0), out);
@@ -109,7 +109,7 @@ impl Broker {
             if is_foreign(session.memory.principal.as_deref(), successor.stranger.as_deref()) {
                 return self.say_foreign(now, (from.host, asked.number), out);
             }
-            // Who begins anew needs what its client has published alone.
+            // A session that begins anew needs only what its client has published.
             if has_copy || asked.clean || !self.overlay.is_copied_and_away(given, &self.streams) {
                 out.copy_used(asked.client, now.since(given.since));
                 return self.mark_given(now, index, &successor, out);
@@ -131,14 +131,14 @@ impl Broker {
         self.send_to(now, whom, (&BrokerMessage::Moved(told), false), out);
     }
 
-    /// Says that a session is somebody else's.
+    /// Says that a session belongs to another principal.
     fn say_foreign(&mut self, now: Time, (whom, number): (HostId, u64), out: &mut dyn Output) {
         let told = bare(number, MoveAnswer::Foreign, 0, &[]);
         self.send_to(now, whom, (&BrokerMessage::Moved(told), false), out);
     }
 
-    /// Somebody wants a session that is not here: a copy of it is, or it has ended, or there is
-    /// nothing.
+    /// Another broker asks for a session that is not here: a copy of it is, or it has ended, or
+    /// there is nothing.
     fn give_without_session(&mut self, now: Time, from: Sender, asked: &Move<'_>, out: &mut dyn Output) {
         let overlay = &mut self.overlay;
         let copy = overlay.roam.copies.get_mut(asked.client).filter(|_| asked.as_copy);
@@ -192,7 +192,7 @@ impl Broker {
     /// Tells that a session has ended, and what its client published last.
     pub(crate) fn tell_ended(&mut self, now: Time, (to, number): (HostId, u64), client: &str, out: &mut dyn Output) {
         let ended = self.overlay.roam.ended.get(client).cloned();
-        // It may have begun again: whoever asks will ask again.
+        // It may have begun again: the broker that asks will ask again.
         let Some(ended) = ended else { return };
         let committed = self.store.commit_queue.committed();
         let number_given = self.store.publishers.last(client, committed);
@@ -204,13 +204,13 @@ impl Broker {
         self.send_to(now, to, (&BrokerMessage::Moved(told), false), out);
     }
 
-    /// Nobody who waits for a session that was sought here in vain needs to wait any longer.
+    /// No broker that waits for a session that was sought here in vain needs to wait any longer.
     pub(super) fn answer_nothing(&mut self, now: Time, (whom, number): (HostId, u64), out: &mut dyn Output) {
         let told = bare(number, MoveAnswer::Nothing, 0, &[]);
         self.send_to(now, whom, (&BrokerMessage::Moved(told), false), out);
     }
 
-    /// Whoever is connected to a session is told that it is somewhere else now.
+    /// The client that is connected to a session is told that it is at another broker now.
     pub(super) fn let_go_of_client(&mut self, now: Time, index: u32, out: &mut dyn Output) {
         if self.sessions.get(index).shares().is_some() {
             return self.let_go_of_share(now, index);
@@ -222,7 +222,7 @@ impl Broker {
         }
     }
 
-    /// Gives a session to somebody.
+    /// Gives a session to another broker.
     pub(super) fn give_to(&mut self, now: Time, client: &str, successor: &Successor, out: &mut dyn Output) {
         let whom = (successor.from.host, successor.number);
         // It may have ended while its connection was read out.
@@ -262,7 +262,7 @@ impl Broker {
         }
     }
 
-    /// A session belongs to somebody else from now on. It goes when that is durable, and all that
+    /// A session belongs to another broker from now on. It goes when that is durable, and all that
     /// its client did before.
     fn mark_given(&mut self, now: Time, index: u32, successor: &Successor, out: &mut dyn Output) {
         let (to, incarnation) = (successor.from.host, successor.from.incarnation);

@@ -93,12 +93,8 @@ pub(crate) struct Attachment {
     pub(crate) maybe_repeats: bool,
     /// What the client has published before that one came here.
     waits: Waits,
-    /// It was begun as nobody could be reached who has a session of its client, which names itself
-    /// where it stands. That holds until the client has used the session, and attached again:
-    /// before, it may not have heard that the session was begun anew.
-    pub(crate) resumes: bool,
-    /// Its client has resumed a subscription since: it has heard of it.
-    pub(crate) has_resumed: bool,
+    /// Until the client has used the session, and attached again.
+    beginning: Beginning,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has
     /// no number yet.
     settling: Option<u64>,
@@ -109,6 +105,18 @@ pub(crate) struct Attachment {
     /// Since when its client is there, if it is.
     attached: Time,
     copied: CopyState,
+}
+
+/// How a session began here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// The session that the client had goes on, or it had none.
+    Plain,
+    /// No broker that has the client's session could be reached, and the client names the positions
+    /// of its subscriptions itself. It may not have heard yet that the session was begun anew.
+    Anew,
+    /// The same, and the client has resumed a subscription since: it has heard of it.
+    Resumed,
 }
 
 /// Where a session went.
@@ -156,7 +164,7 @@ impl Attachment {
         let copied = CopyState { version, structure: version, ..CopyState::default() };
         let (given, settling) = (None, None);
         let (last, after) = (PredecessorsBuf::new(), PredecessorsBuf::new());
-        let (maybe_repeats, resumes, waits) = (false, false, Waits::default());
+        let (maybe_repeats, waits) = (false, Waits::default());
         Attachment {
             epoch,
             connected_at,
@@ -165,8 +173,7 @@ impl Attachment {
             after,
             maybe_repeats,
             waits,
-            resumes,
-            has_resumed: false,
+            beginning: Beginning::Plain,
             settling,
             written: BatchNo(0),
             came: now,
@@ -180,10 +187,23 @@ impl Attachment {
         self.copied.taken.filter(|(_, version)| *version >= self.copied.structure).map(|(host, _)| host)
     }
 
+    /// Whether it was begun anew, and its client has not resumed a subscription yet.
+    pub(crate) fn is_begun_anew(&self) -> bool {
+        self.beginning == Beginning::Anew
+    }
+
+    /// Whether its client may resume subscriptions that it had elsewhere.
+    pub(crate) fn may_resume(&self) -> bool {
+        self.beginning != Beginning::Plain
+    }
+
     /// Its client resumes a subscription that it had elsewhere: the former session is dropped when
     /// the own interest that has the subscription, and has no number yet, is in force.
     pub(crate) fn settle_later(&mut self, now: Time) {
-        (self.settling, self.came, self.has_resumed) = (Some(0), now, true);
+        (self.settling, self.came) = (Some(0), now);
+        if self.is_begun_anew() {
+            self.beginning = Beginning::Resumed;
+        }
     }
 
     /// Its client is attached anew, and there is no other broker.
@@ -200,7 +220,8 @@ impl Attachment {
             (self.after, self.waits) = (new.after, Waits::default());
         }
         (self.epoch, self.connected_at, self.given, self.attached) = (new.epoch, new.connected_at, None, new.attached);
-        (self.maybe_repeats, self.resumes) = (new.maybe_repeats, self.resumes && !is_used);
+        self.maybe_repeats = new.maybe_repeats;
+        self.beginning = if is_used { Beginning::Plain } else { self.beginning };
     }
 }
 

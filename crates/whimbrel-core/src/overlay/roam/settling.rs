@@ -1,6 +1,6 @@
-//! What was given away, or belongs to somebody else by now, stays until it is safe there: until the
-//! streams that it stands in have told the interest there to be in force, and a replica has a copy.
-//! Whoever has it asks again and again.
+//! A session that was given away, or belongs to another broker by now, stays until it is safe
+//! there: until the streams that it stands in have told the interest there to be in force, a
+//! replica has a copy, and it is durable there. The broker that keeps it asks again and again.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::subscription::has_confirmed;
 /// How often it is asked whether sessions that were given away are safe.
 pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
-/// After so many questions in vain the clerk is asked as well, which may know of somebody else.
+/// After so many questions in vain the clerk is asked as well, which may know of another owner.
 const ASK_CLERK_AFTER: u32 = 3;
 
 /// Sessions of which one message asks.
@@ -103,7 +103,7 @@ impl Broker {
         self.overlay.roam.copies.get(client)?.void
     }
 
-    /// Somebody asks whether sessions are safe here.
+    /// Another broker asks whether sessions are safe here.
     pub(in crate::overlay) fn on_settle(&mut self, now: Time, from: Sender, asked: &[Claim<'_>], out: &mut dyn Output) {
         let (mut settled, mut outdated) = (Vec::new(), Vec::new());
         for claim in asked {
@@ -128,7 +128,7 @@ impl Broker {
     /// Whether a session of at least that epoch is safe.
     ///
     /// # Errors
-    /// Somebody else has it by now.
+    /// Another broker has it by now.
     fn is_safe(&self, claim: &Claim<'_>) -> Result<bool, KnownClaim> {
         if !self.overlay.is_open() {
             return Ok(false);
@@ -188,7 +188,7 @@ impl Broker {
             return false;
         }
         // What its client will resume is logged for the session that it had elsewhere.
-        if place.resumes && !place.has_resumed {
+        if place.is_begun_anew() {
             return false;
         }
         let replica = self.ranked_replica(index);
@@ -254,8 +254,8 @@ impl Broker {
         }
     }
 
-    /// Others have sessions by now: of what is here nobody gets anything any more, and it goes when
-    /// it is safe there.
+    /// Other brokers have sessions by now: what is here of them is delivered no more, and it goes
+    /// when it is safe there.
     pub(in crate::overlay) fn on_outdated(&mut self, now: Time, newer: &[Claim<'_>], out: &mut dyn Output) {
         let newer = if fault!(self, NewerIgnored) { &[] } else { newer };
         for claim in newer {

@@ -11,7 +11,7 @@ use whimbrel_wire::{BrokerMessage, Claim, ClaimKind, Claims, PageTaken, SessionC
 use super::leaders::{Leaders, Turnover};
 use super::map::Map;
 use super::settling::SETTLE_EVERY;
-use super::{Attachment, GivenSession, KnownClaim, hash_of, settling};
+use super::{Attachment, Beginning, GivenSession, KnownClaim, hash_of, settling};
 use crate::api::Output;
 use crate::broker::Broker;
 use crate::overlay::{Due, Sender};
@@ -384,15 +384,16 @@ impl Attachment {
         let is_given = given.is_some();
         let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
         let after = placed.after.clone();
-        let (resumes, new) = (placed.resumes, Attachment::new(now, placed.epoch, placed.connected_at));
-        Attachment { given, settling, maybe_repeats, after, resumes, ..new }
+        let beginning = if placed.is_begun_anew { Beginning::Anew } else { Beginning::Plain };
+        let new = Attachment::new(now, placed.epoch, placed.connected_at);
+        Attachment { given, settling, maybe_repeats, after, beginning, ..new }
     }
 
     fn placed(&self) -> AttachmentRecord {
         let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        let (epoch, connected_at, resumes) = (self.epoch, self.connected_at, self.resumes && !self.has_resumed);
+        let (epoch, connected_at, is_begun_anew) = (self.epoch, self.connected_at, self.is_begun_anew());
         let (maybe_repeats, after) = (self.maybe_repeats, self.after.clone());
-        AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, resumes }
+        AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, is_begun_anew }
     }
 }
 
