@@ -21,7 +21,7 @@ impl Session {
     pub(crate) fn is_begun_anew(&self) -> bool {
         let is_unused = self.subscriptions.is_empty() && self.memory.pending.unreleased.is_empty();
         let place = self.memory.roam.as_deref().filter(|place| is_unused && place.last.is_empty());
-        place.is_some_and(Attachment::is_begun_anew)
+        place.is_some_and(Attachment::awaits_resumption)
     }
 
     /// Whether it was given to another broker.

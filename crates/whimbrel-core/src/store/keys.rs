@@ -386,7 +386,7 @@ mod tests {
             prop_assert_eq!(again(&will, &mut second), Some(will));
             let given = flags[0].then_some((HostId::new(left.map_or(0, Time::as_nanos)), millis));
             let after = start.iter().map(|tick| whimbrel_event::EventId { pubend: whimbrel_event::PubendId(tick.0), tick: *tick }).collect();
-            let placed = AttachmentRecord { epoch: millis, connected_at: far.into(), given, maybe_repeats: flags[1], after, is_begun_anew: flags[2] };
+            let placed = AttachmentRecord { epoch: millis, connected_at: far.into(), given, maybe_repeats: flags[1], after, awaits_resumption: flags[2] };
             prop_assert_eq!(again(&placed, &mut Vec::new()), Some(placed));
             let numbered = Numbered { last: millis, hour: far, epoch: millis, maybe_repeats: flags[2] };
             prop_assert_eq!(again(&numbered, &mut Vec::new()), Some(numbered));
@@ -425,7 +425,7 @@ mod tests {
             given: Some((HostId::new(128), 7)),
             maybe_repeats: true,
             after,
-            is_begun_anew: false,
+            awaits_resumption: false,
         };
         assert_eq!(AttachmentRecord::read_versioned(&[1, 5, 6, 1, 0x80, 1, 7]).as_ref(), Some(&placed));
         let second = AttachmentRecord::read_versioned(&[2, 5, 6, 1, 0x80, 1, 7, 0]);

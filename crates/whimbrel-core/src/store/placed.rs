@@ -20,7 +20,7 @@ pub(crate) struct AttachmentRecord {
     pub(crate) after: PredecessorsBuf,
     /// It was begun while the session that its client had elsewhere could not be reached, and the
     /// client has resumed no subscription yet.
-    pub(crate) is_begun_anew: bool,
+    pub(crate) awaits_resumption: bool,
 }
 
 /// Another broker that is or was known, as it is written.
@@ -53,7 +53,7 @@ impl MapValue<'_> for AttachmentRecord {
 
     // Few are begun so, and 0.1.0 reads the version before, too.
     fn put_versioned(&self, out: &mut Vec<u8>) {
-        out.push(if self.is_begun_anew { Self::VERSION } else { 3 });
+        out.push(if self.awaits_resumption { Self::VERSION } else { 3 });
         self.put(out);
     }
 
@@ -73,7 +73,7 @@ impl MapValue<'_> for AttachmentRecord {
     }
 
     fn read(bytes: &mut ByteReader<'_>) -> Option<Self> {
-        Some(AttachmentRecord { is_begun_anew: true, ..AttachmentRecord::read_older(3, bytes)? })
+        Some(AttachmentRecord { awaits_resumption: true, ..AttachmentRecord::read_older(3, bytes)? })
     }
 
     fn read_older(version: u8, bytes: &mut ByteReader<'_>) -> Option<Self> {
@@ -87,6 +87,6 @@ impl MapValue<'_> for AttachmentRecord {
         let count = usize::try_from(count).ok().filter(|count| *count <= PREDECESSORS_MAX)?;
         let mut id = || Some(EventId { pubend: PubendId(bytes.varint()?), tick: Tick(bytes.varint()?) });
         let after = (0..count).map(|_| id()).collect::<Option<PredecessorsBuf>>()?;
-        Some(AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, is_begun_anew: false })
+        Some(AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, awaits_resumption: false })
     }
 }

@@ -93,7 +93,7 @@ pub(crate) struct Attachment {
     pub(crate) maybe_repeats: bool,
     /// What the client has published before that one came here.
     waits: Waits,
-    /// Until the client has used the session, and attached again.
+    /// How the session began here; `Plain` again once its client has used it, and attached again.
     beginning: Beginning,
     /// The own interest has it from this version on, if it came from elsewhere; 0: that version has
     /// no number yet.
@@ -115,7 +115,8 @@ enum Beginning {
     /// No broker that has the client's session could be reached, and the client names the positions
     /// of its subscriptions itself. It may not have heard yet that the session was begun anew.
     Anew,
-    /// The same, and the client has resumed a subscription since: it has heard of it.
+    /// The same, and the client has resumed a subscription since: it has heard of it. After a
+    /// restart `Plain`.
     Resumed,
 }
 
@@ -188,7 +189,7 @@ impl Attachment {
     }
 
     /// Whether it was begun anew, and its client has not resumed a subscription yet.
-    pub(crate) fn is_begun_anew(&self) -> bool {
+    pub(crate) fn awaits_resumption(&self) -> bool {
         self.beginning == Beginning::Anew
     }
 
@@ -201,7 +202,7 @@ impl Attachment {
     /// the own interest that has the subscription, and has no number yet, is in force.
     pub(crate) fn settle_later(&mut self, now: Time) {
         (self.settling, self.came) = (Some(0), now);
-        if self.is_begun_anew() {
+        if self.awaits_resumption() {
             self.beginning = Beginning::Resumed;
         }
     }

@@ -188,7 +188,7 @@ impl Broker {
             return false;
         }
         // What its client will resume is logged for the session that it had elsewhere.
-        if place.is_begun_anew() {
+        if place.awaits_resumption() {
             return false;
         }
         let replica = self.ranked_replica(index);

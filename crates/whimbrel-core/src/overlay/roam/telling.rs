@@ -384,16 +384,16 @@ impl Attachment {
         let is_given = given.is_some();
         let (settling, maybe_repeats) = ((!is_given).then_some(1), placed.maybe_repeats);
         let after = placed.after.clone();
-        let beginning = if placed.is_begun_anew { Beginning::Anew } else { Beginning::Plain };
+        let beginning = if placed.awaits_resumption { Beginning::Anew } else { Beginning::Plain };
         let new = Attachment::new(now, placed.epoch, placed.connected_at);
         Attachment { given, settling, maybe_repeats, after, beginning, ..new }
     }
 
     fn placed(&self) -> AttachmentRecord {
         let given = self.given.as_deref().map(|given| (given.to, given.epoch));
-        let (epoch, connected_at, is_begun_anew) = (self.epoch, self.connected_at, self.is_begun_anew());
+        let (epoch, connected_at, awaits_resumption) = (self.epoch, self.connected_at, self.awaits_resumption());
         let (maybe_repeats, after) = (self.maybe_repeats, self.after.clone());
-        AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, is_begun_anew }
+        AttachmentRecord { epoch, connected_at, given, maybe_repeats, after, awaits_resumption }
     }
 }
 
