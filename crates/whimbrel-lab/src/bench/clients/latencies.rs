@@ -61,6 +61,7 @@ impl Latencies {
         }
         let quantiles = QUANTILES.map(|(name, at)| (name.to_owned(), json!(self.0.value_at_quantile(at))));
         let mut told: serde_json::Map<String, Value> = quantiles.into_iter().collect();
+        told.insert("mean".to_owned(), json!(self.0.mean().round() as u64));
         told.insert("max".to_owned(), json!(self.0.max()));
         told.insert("count".to_owned(), json!(self.0.len()));
         Value::Object(told)

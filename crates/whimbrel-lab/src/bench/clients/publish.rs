@@ -108,7 +108,8 @@ impl Account {
         ))?;
         failures.lines().try_for_each(say)?;
         // A message counts from when it was due, whether or not the broker let it be sent then.
-        latencies.lines("from due to acknowledged").iter().try_for_each(say)
+        let what = if args.rate > 0 { "from due to acknowledged" } else { "from sending to acknowledged" };
+        latencies.lines(what).iter().try_for_each(say)
     }
 }
 
@@ -164,11 +165,18 @@ async fn publish(Connected { number, client, mut events }: Connected, course: Co
     let answers = tokio::spawn(answers(outcome));
     let (mut sequence, mut stopped) = (0, None);
     loop {
-        let place = Arc::clone(&window).acquire_owned().await.expect("it stays open");
+        let place = match course.qos {
+            QoS::AtMostOnce => None,
+            _ => Some(Arc::clone(&window).acquire_owned().await.expect("it stays open")),
+        };
         let Some(due) = course.due(sequence, shift).await else { break };
         let payload = Stamp { publisher, sequence, sent: stamp::now() }.payload(course.body);
         match client.send(Publish::new(&topic, payload).qos(course.qos)).await {
-            Ok(receipt) => _ = receipts.send(UnackedMessage { due, receipt, _place: place }).await,
+            Ok(receipt) => {
+                if let Some(_place) = place {
+                    _ = receipts.send(UnackedMessage { due, receipt, _place }).await;
+                }
+            }
             Err(error) => {
                 stopped = Some(error);
                 break;
@@ -199,13 +207,11 @@ struct UnackedMessage {
 async fn answers(mut receipts: mpsc::Receiver<UnackedMessage>) -> Account {
     let mut account = Account::default();
     while let Some(UnackedMessage { due, mut receipt, _place }) = receipts.recv().await {
-        let is_awaited = receipt.number() > 0;
         match receipt.acknowledged().await {
-            Ok(_) if is_awaited => {
+            Ok(_) => {
                 account.acknowledged += 1;
                 account.latencies.note(due.elapsed());
             }
-            Ok(_) => {}
             // The connection's end is one failure, whatever was in flight.
             Err(Error::Closed) if account.failures.0.contains_key(&Error::Closed.to_string()) => {}
             Err(error) => account.failures.note(&error),
