@@ -16,8 +16,8 @@ use crate::sessions::print_json;
 use crate::table::{Cell, Table, Tone, count, is_coloured, name, paint, size};
 
 const EXAMPLES: &str = "\
-It looks for some seconds whether the owner of the name lives. The broker need not run. The exit status is 1 if the stream is not
-there or not known, a copy is not whole, or a server's settings are wrong or not told.
+It looks for some seconds whether the owner of the name lives; `lives` is false, too, when its lease cannot be read. The broker need not
+run. The exit status is 1 if the stream is not there or not known, a copy is not whole, or a server's settings are wrong or not told.
 
 Examples:
   whimbrel engine status --name north --engine nats://10.0.0.1:4222,nats://10.0.0.2:4222,nats://10.0.0.3:4222
@@ -169,6 +169,16 @@ fn words(seen: &EngineStatus) -> String {
                     if wrong.is_some() { Cell::new("wrong", Tone::Warn) } else { Cell::new("good", Tone::Good) };
                 [name(server).into(), version.clone().into(), copy(seen, server), address.clone().into(), settings]
             }
+            SeenSettings::NoJetStream { .. } => {
+                wrongs += &paint(&format!("the server at {address} has no JetStream\n"), Tone::Warn, coloured);
+                [
+                    Cell::none(),
+                    Cell::none(),
+                    Cell::none(),
+                    address.clone().into(),
+                    Cell::new("no JetStream", Tone::Warn),
+                ]
+            }
             SeenSettings::Silent { why } => {
                 wrongs += &paint(&format!("{address} does not tell settings: {why}\n"), Tone::Warn, coloured);
                 [Cell::none(), Cell::none(), Cell::none(), address.clone().into(), Cell::new("not told", Tone::Warn)]
@@ -203,7 +213,7 @@ fn stream_words(seen: &EngineStatus, stream: &StreamStatus) -> String {
     };
     let records = count(stream.records, "record", "records");
     let (broker, bytes) = (name(&seen.broker), size(stream.bytes));
-    let old = if seen.lacks_majority() { "most servers do not answer: this may be old\n" } else { "" };
+    let old = if seen.maybe_old { "most servers do not tell their settings: this may be old\n" } else { "" };
     format!(
         "{old}{broker}: {records} in {bytes}, numbers {} to {}\nepoch {}: {owner}\n",
         stream.first, stream.last, stream.epoch

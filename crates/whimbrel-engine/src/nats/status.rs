@@ -38,7 +38,7 @@ pub struct LeaseStatus {
     /// Its revision, 0 if there is none: it grows while the owner lives.
     #[serde(rename = "lease_revision")]
     pub revision: RecordNumber,
-    /// Why it is not known.
+    /// Why the lease is not known.
     #[serde(rename = "lease_unknown")]
     pub unknown: Option<String>,
 }
@@ -116,7 +116,10 @@ async fn lease_status(context: &jetstream::Context, broker: &str) -> LeaseStatus
     match bucket.get_last_raw_message_by_subject(&super::lease::subject(broker)).await {
         Ok(found) => match Lease::decode(&found.payload) {
             Some(lease) => LeaseStatus { held: Some(lease), revision: found.sequence, unknown: None },
-            None => unknown("it is damaged, or of a later version".to_owned()),
+            None => {
+                let why = "the lease is damaged, or of a later version".to_owned();
+                LeaseStatus { held: None, revision: found.sequence, unknown: Some(why) }
+            }
         },
         Err(error) if is_absent(&error.kind()) => LeaseStatus::default(),
         Err(error) => unknown(error.to_string()),

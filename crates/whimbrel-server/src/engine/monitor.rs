@@ -12,6 +12,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use semver::Version;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -33,9 +34,6 @@ const VERSION_MIN: Version = Version::new(2, 15, 3);
 
 /// The least size of the longest message that a server takes, bytes.
 const PAYLOAD_MIN: u64 = 4_000_000;
-
-/// Why a server without JetStream tells no settings. Monitoring is there before JetStream is.
-const NO_JETSTREAM: &str = "it has no JetStream: unless it has just started, add `jetstream {}` to its configuration";
 
 /// The port of monitoring, unless an address has one.
 const PORT: u16 = 8222;
@@ -70,6 +68,15 @@ pub enum ServersError {
         address: String,
         /// What is wrong, and what to do.
         wrong: String,
+    },
+    /// A server answers, and has no JetStream: it keeps no copy.
+    #[error(
+        "the engine's server at {address} has no JetStream: unless it has just started, add `jetstream {{}}` to its \
+         configuration"
+    )]
+    NoJetStream {
+        /// Its monitoring address.
+        address: String,
     },
     /// Servers that have copies are not looked at.
     #[error(
@@ -122,14 +129,21 @@ pub enum SeenSettings {
         /// Why its acknowledgements cannot be relied on, and what to do.
         wrong: Option<String>,
     },
-    /// It tells none: it does not answer, or has no JetStream, so that it acknowledges nothing.
+    /// It has no JetStream, or not yet: monitoring answers before JetStream is there.
+    #[serde(rename = "no_jetstream")]
+    NoJetStream {
+        /// Its random name.
+        id: String,
+    },
+    /// It does not answer.
     Silent {
         /// Why.
         why: String,
     },
 }
 
-/// A server's answer to `/varz`, as far as it matters.
+/// A server's answer to `/varz`, as far as it matters. The settings of JetStream there are those of
+/// the moment of its first answer: none, if that came before JetStream was there.
 #[derive(Debug, Deserialize)]
 struct Varz {
     server_id: String,
@@ -137,25 +151,30 @@ struct Varz {
     server_name: String,
     version: String,
     max_payload: u64,
+}
+
+/// A server's answer to `/jsz`, as far as it matters: JetStream as it is now.
+#[derive(Debug, Deserialize)]
+struct Jsz {
+    server_id: String,
     #[serde(default)]
-    jetstream: JetStream,
+    disabled: bool,
+    #[serde(default)]
+    config: JetStreamConfig,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct JetStream {
-    config: Option<JetStreamConfig>,
-}
-
-#[derive(Debug, Deserialize)]
 struct JetStreamConfig {
     #[serde(default)]
     sync_always: bool,
 }
 
 impl Varz {
-    fn seen(self) -> SeenSettings {
-        let Some(config) = &self.jetstream.config else { return SeenSettings::Silent { why: NO_JETSTREAM.to_owned() } };
-        let wrong = self.wrong(config);
+    fn seen(self, jetstream: &Jsz) -> SeenSettings {
+        if self.server_id != jetstream.server_id {
+            return SeenSettings::Silent { why: "another server answers there each time".to_owned() };
+        }
+        let wrong = self.wrong(&jetstream.config);
         SeenSettings::Settings { id: self.server_id, name: self.server_name, version: self.version, wrong }
     }
 
@@ -200,10 +219,11 @@ impl Monitor {
     /// Looks at all servers once.
     ///
     /// # Errors
-    /// One is set up wrongly, or most tell no settings.
+    /// One is set up wrongly, or has no JetStream, or most do not answer.
     pub(crate) async fn check(&self) -> Result<(), ServersError> {
         let (mut found, mut names) = (BTreeSet::new(), BTreeSet::new());
         let (mut silent, mut wrong) = (Vec::new(), Vec::new());
+        let mut without = None;
         for SeenServer { address, seen } in self.look().await {
             match seen {
                 SeenSettings::Settings { id, name, wrong: fault, .. } => {
@@ -211,13 +231,17 @@ impl Monitor {
                     found.insert(id);
                     names.insert(name);
                 }
+                SeenSettings::NoJetStream { .. } => {
+                    silent.push(format!("{address}: no JetStream"));
+                    without = Some(ServersError::NoJetStream { address });
+                }
                 SeenSettings::Silent { why } => silent.push(format!("{address}: {why}")),
             }
         }
         *self.account.lock() = MonitorAccount { wrong: wrong.len() as u64, silent: silent.len() as u64 };
         *self.names.lock() = names;
-        if let Some(wrong) = wrong.into_iter().next() {
-            return Err(wrong);
+        if let Some(error) = wrong.into_iter().next().or(without) {
+            return Err(error);
         }
         let (told, wanted) = (found.len(), REPLICAS / 2 + 1);
         if told < wanted { Err(ServersError::Silent { told, wanted, silent }) } else { Ok(()) }
@@ -234,15 +258,23 @@ impl Monitor {
         if others.len() as u64 <= self.account().silent { Ok(()) } else { Err(ServersError::Unwatched { others }) }
     }
 
-    /// Looks at all servers until most have told their settings, at most for [`REACHED_WITHIN`].
+    /// Looks at all servers until most have told their settings, and none that answers is without
+    /// JetStream, at most for [`REACHED_WITHIN`].
     ///
     /// # Errors
     /// As [`Monitor::check`].
     pub(crate) async fn check_at_start(&self) -> Result<(), ServersError> {
         let begun = Instant::now();
+        let mut is_told = false;
         loop {
             match self.check().await {
-                Err(ServersError::Silent { .. }) if begun.elapsed() < REACHED_WITHIN => sleep(TRIES_EVERY).await,
+                Err(error) if error.may_pass() && begun.elapsed() < REACHED_WITHIN => {
+                    if !is_told {
+                        tracing::info!(%error, within = ?REACHED_WITHIN, "the engine's servers are not ready yet");
+                    }
+                    is_told = true;
+                    sleep(TRIES_EVERY).await;
+                }
                 outcome => return outcome,
             }
         }
@@ -253,10 +285,7 @@ impl Monitor {
         let ask = |address: &String| {
             let address = address.clone();
             async move {
-                let seen = match varz(&address).await {
-                    Ok(varz) => varz.seen(),
-                    Err(why) => SeenSettings::Silent { why },
-                };
+                let seen = settings(&address).await.unwrap_or_else(|why| SeenSettings::Silent { why });
                 SeenServer { address, seen }
             }
         };
@@ -272,9 +301,9 @@ impl Monitor {
             let outcome = self.check().await;
             match &outcome {
                 Ok(()) if last.is_err() => tracing::info!("the engine's servers are as they must be again"),
-                Err(error @ ServersError::Silent { .. }) if last.as_ref() != Err(error) => tracing::error!(
+                Err(error) if error.may_pass() && last.as_ref() != Err(error) => tracing::error!(
                     %error,
-                    "the settings of most of the engine's servers are not known (`whimbrel_engine_servers_silent`)"
+                    "settings of the engine's servers are not known (`whimbrel_engine_servers_silent`)"
                 ),
                 Err(error) if last.as_ref() != Err(error) => tracing::error!(
                     %error,
@@ -287,19 +316,36 @@ impl Monitor {
     }
 }
 
-/// Asks a server for its settings.
-async fn varz(address: &str) -> Result<Varz, String> {
-    let body =
-        timeout(ANSWER_WITHIN, get(address)).await.map_err(|_| format!("no answer within {ANSWER_WITHIN:?}"))??;
+impl ServersError {
+    /// Whether it may be over in a moment: servers that start do not answer, or have no JetStream.
+    fn may_pass(&self) -> bool {
+        matches!(self, ServersError::NoJetStream { .. } | ServersError::Silent { .. })
+    }
+}
+
+/// Asks a server for its settings: first for JetStream, as `/varz` would not tell its settings ever
+/// after if it were asked before JetStream is there.
+async fn settings(address: &str) -> Result<SeenSettings, String> {
+    let jetstream: Jsz = ask(address, "/jsz").await?;
+    if jetstream.disabled {
+        return Ok(SeenSettings::NoJetStream { id: jetstream.server_id });
+    }
+    Ok(ask::<Varz>(address, "/varz").await?.seen(&jetstream))
+}
+
+async fn ask<T: DeserializeOwned>(address: &str, path: &str) -> Result<T, String> {
+    let body = timeout(ANSWER_WITHIN, get(address, path))
+        .await
+        .map_err(|_| format!("no answer within {ANSWER_WITHIN:?}"))??;
     serde_json::from_slice(&body).map_err(|error| format!("no answer of a NATS server: {error}"))
 }
 
-async fn get(address: &str) -> Result<Vec<u8>, String> {
+async fn get(address: &str, path: &str) -> Result<Vec<u8>, String> {
     let uri: Uri = address.parse().map_err(|error| format!("{error}"))?;
     let (host, port) = (uri.host().unwrap_or_default(), uri.port_u16().unwrap_or(PORT));
     let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    let request = Request::get("/varz").header(HOST, format!("{host}:{port}")).body(Body::empty());
+    let request = Request::get(path).header(HOST, format!("{host}:{port}")).body(Body::empty());
     let request = request.map_err(|error| error.to_string())?;
     // It ends with the sender.
     tokio::spawn(connection);
@@ -313,41 +359,65 @@ async fn get(address: &str) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
-    fn seen(json: &str) -> SeenSettings {
-        serde_json::from_str::<Varz>(json).expect("it is JSON").seen()
-    }
-
-    fn wrong(json: &str) -> Option<String> {
-        let SeenSettings::Settings { wrong, .. } = seen(json) else { panic!("it tells no settings: {json}") };
+    fn wrong(version: &str, max_payload: u64, jetstream: &str) -> Option<String> {
+        let varz = format!(r#"{{"server_id":"N1","version":"{version}","max_payload":{max_payload}}}"#);
+        let jsz = format!(r#"{{"server_id":"N1","config":{jetstream}}}"#);
+        let varz: Varz = serde_json::from_str(&varz).expect("it is JSON");
+        let seen = varz.seen(&serde_json::from_str(&jsz).expect("it is JSON"));
+        let SeenSettings::Settings { wrong, .. } = seen else { panic!("it tells no settings: {seen:?}") };
         wrong
-    }
-
-    fn answer(version: &str, max_payload: u64, jetstream: &str) -> String {
-        format!(r#"{{"server_id":"N1","version":"{version}","max_payload":{max_payload},"jetstream":{jetstream}}}"#)
     }
 
     #[test]
     fn each_setting_that_loses_records_is_noticed() {
-        let (always, later) = (r#"{"config":{"sync_always":true}}"#, r#"{"config":{"sync_interval":120}}"#);
-        assert_eq!(wrong(&answer("2.15.3", 8 << 20, always)), None);
-        assert_eq!(wrong(&answer("2.16.0", PAYLOAD_MIN, always)), None);
-        let tells = |json: &str, what: &str| {
-            let wrong = wrong(json).expect("it is wrong");
+        let (always, later) = (r#"{"sync_always":true}"#, r#"{"sync_interval":120}"#);
+        assert_eq!(wrong("2.15.3", 8 << 20, always), None);
+        assert_eq!(wrong("2.16.0", PAYLOAD_MIN, always), None);
+        let tells = |wrong: Option<String>, what: &str| {
+            let wrong = wrong.expect("it is wrong");
             assert!(wrong.contains(what), "{wrong}");
         };
-        tells(&answer("2.15.2", 8 << 20, always), "2.15.3");
-        tells(&answer("2.15.3-RC.1", 8 << 20, always), "2.15.3");
-        tells(&answer("new", 8 << 20, always), "version new");
-        tells(&answer("2.15.3", 8 << 20, later), "sync_interval: always");
-        tells(&answer("2.15.3", 1 << 20, always), "max_payload: 8MB");
+        tells(wrong("2.15.2", 8 << 20, always), "2.15.3");
+        tells(wrong("2.15.3-RC.1", 8 << 20, always), "2.15.3");
+        tells(wrong("new", 8 << 20, always), "version new");
+        tells(wrong("2.15.3", 8 << 20, later), "sync_interval: always");
+        tells(wrong("2.15.3", 1 << 20, always), "max_payload: 8MB");
     }
 
-    #[test]
-    fn a_server_that_has_no_jetstream_yet_is_waited_for() {
-        let silent = SeenSettings::Silent { why: NO_JETSTREAM.to_owned() };
-        assert_eq!(seen(&answer("2.15.3", 8 << 20, "{}")), silent);
+    /// A server whose JetStream is there at the second look, as one that starts.
+    #[tokio::test]
+    async fn a_server_that_has_no_jetstream_yet_is_waited_for_and_not_asked_for_more() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = format!("http://{}", server.local_addr().expect("it is bound"));
+        let answers = tokio::spawn(async move {
+            let id = r#""server_id":"N1""#;
+            let plain = [("jsz", format!(r#"{{{id},"disabled":true,"config":{{}}}}"#))];
+            let ready = [
+                ("jsz", format!(r#"{{{id},"config":{{"sync_always":true}}}}"#)),
+                ("varz", format!(r#"{{{id},"server_name":"n1","version":"2.15.3","max_payload":8388608}}"#)),
+            ];
+            for (path, body) in plain.into_iter().chain(ready) {
+                let (mut stream, _) = server.accept().await.expect("it is asked");
+                let mut asked = [0; 1024];
+                let length = stream.read(&mut asked).await.expect("it is asked");
+                let asked = String::from_utf8_lossy(&asked[..length]).into_owned();
+                assert!(asked.starts_with(&format!("GET /{path} ")), "{asked}");
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                stream.write_all(answer.as_bytes()).await.expect("it is read");
+            }
+        });
+        let monitor = Monitor::new(vec![address.clone()]);
+        let error = monitor.check().await.expect_err("it has no JetStream");
+        assert_eq!((&error, error.may_pass()), (&ServersError::NoJetStream { address: address.clone() }, true));
+        assert_eq!(monitor.account(), MonitorAccount { wrong: 0, silent: 1 });
+        let [SeenServer { seen, .. }] = &monitor.look().await[..] else { panic!("one server") };
+        let (id, name, version) = ("N1".to_owned(), "n1".to_owned(), "2.15.3".to_owned());
+        assert_eq!(*seen, SeenSettings::Settings { id, name, version, wrong: None });
+        answers.await.expect("it was asked for nothing else");
     }
 
     #[tokio::test]

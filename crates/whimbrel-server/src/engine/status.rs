@@ -20,6 +20,9 @@ pub struct EngineStatus {
     pub unknown: Option<String>,
     /// Whether the owner has renewed its lease while it was looked at.
     pub lives: bool,
+    /// Whether a leader may have told of the stream that has just lost the other servers: for some
+    /// seconds it goes on as if it had them.
+    pub maybe_old: bool,
     /// The servers, as their monitoring shows them.
     pub servers: Vec<SeenServer>,
 }
@@ -33,13 +36,6 @@ impl EngineStatus {
             |stream: &StreamStatus| stream.replicas.iter().all(|replica| replica.is_current && !replica.is_away);
         self.stream.as_ref().is_some_and(is_whole) && self.servers.iter().all(is_good)
     }
-
-    /// Whether most servers do not answer. A leader that has just lost the others tells of the
-    /// stream for some seconds more.
-    pub fn lacks_majority(&self) -> bool {
-        let is_silent = |server: &&SeenServer| matches!(server.seen, SeenSettings::Silent { .. });
-        self.servers.iter().filter(is_silent).count() * 2 > self.servers.len()
-    }
 }
 
 /// Looks at a broker's engine, for as long as an owner takes to renew its lease. Blocks.
@@ -49,14 +45,17 @@ impl EngineStatus {
 pub fn status(options: &EngineOptions) -> Result<EngineStatus, EngineStartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(EngineStartError::System)?;
-    let servers = runtime.block_on(Monitor::new(options.monitors.clone()).look());
-    let mut seen = EngineStatus { broker: options.broker.clone(), stream: None, unknown: None, lives: false, servers };
-    match look_twice(options) {
-        Ok((stream, lives)) => (seen.stream, seen.lives) = (stream, lives),
-        Err(EngineError::Unanswered(why)) => seen.unknown = Some(why),
+    let (stream, unknown, lives) = match look_twice(options) {
+        Ok((stream, lives)) => (stream, None, lives),
+        Err(EngineError::Unanswered(why)) => (None, Some(why), false),
         Err(cause) => return Err(EngineStartError::Engine { servers: options.servers.join(", "), cause }),
-    }
-    Ok(seen)
+    };
+    let servers = runtime.block_on(Monitor::new(options.monitors.clone()).look());
+    let is_silent = |server: &&SeenServer| matches!(server.seen, SeenSettings::Silent { .. });
+    let silent = servers.iter().filter(is_silent).count();
+    // A lease is renewed by most servers alone.
+    let maybe_old = stream.is_some() && !lives && silent * 2 > servers.len();
+    Ok(EngineStatus { broker: options.broker.clone(), stream, unknown, lives, maybe_old, servers })
 }
 
 /// The stream, and whether its owner has renewed its lease meanwhile.
