@@ -134,7 +134,7 @@ pub(super) async fn run(
         }
     };
     let why = misuse.map_or("the streams of a link have ended", |Misuse(why)| why);
-    connection.close(VarInt::from_u32(channel::MISUSED), why.as_bytes());
+    port.close(why);
     drop(inlet);
     EndedLink { hung_up: port.hung_up(), misuse }
 }

@@ -317,6 +317,20 @@ impl Port {
         self.outbound.lock().hang_up
     }
 
+    /// Closes the connection, unless it is closed: the other end is told why the core has let go of
+    /// the link, or `why` if it has not.
+    pub(in crate::overlay) fn close(&self, why: &str) {
+        match self.hung_up() {
+            Some(why) => self.close_hung_up(why),
+            None => self.connection.close(VarInt::from_u32(channel::MISUSED), why.as_bytes()),
+        }
+    }
+
+    fn close_hung_up(&self, why: HangUp) {
+        let place = HangUp::ALL.iter().position(|known| *known == why).expect("the list is complete");
+        self.connection.close(VarInt::from_u32(HUNG_UP + place as u32), why.text().as_bytes());
+    }
+
     /// Writes output as far as the path takes it, the most urgent first; the link's task writes the
     /// rest. Events that follow each other closely wait for others.
     pub fn flush(self: &Arc<Self>) {
@@ -355,8 +369,7 @@ impl Port {
             (outbound.gauge, outbound.gauge_at) = (PathGauge::of(&self.connection), now);
         }
         if let Some(why) = outbound.hang_up {
-            let place = HangUp::ALL.iter().position(|known| *known == why).expect("the list is complete");
-            self.connection.close(VarInt::from_u32(HUNG_UP + place as u32), why.text().as_bytes());
+            self.close_hung_up(why);
         }
         if outbound.broken || outbound.hang_up.is_some() {
             outbound.broken = true;

@@ -375,6 +375,16 @@ async fn a_stream_that_ends_without_a_successor_ends_the_link() {
     assert_eq!(a.watcher.links.lock()[0].bytes[&number(Channel::Reliable)], b"last");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_link_that_ends_before_it_is_flushed_ends_with_the_reason_of_the_core() {
+    let a = End::start(&development(), free(), &[]);
+    let mut stranger = Stranger::at(a.address(), 8).await;
+    a.port().await.hang_up(HangUp::Garbage);
+    // The link's task takes its turn, and sees that the core takes nothing more.
+    stranger.sending[1].write_all(b"more").await.expect("the link is up");
+    assert_eq!(stranger.reason().await, HangUp::Garbage.text());
+}
+
 /// Bytes that decompress to thousands of times their size: they are read like plain ones of that
 /// size, and another link is served meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
