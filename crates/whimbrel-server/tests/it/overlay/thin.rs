@@ -2,7 +2,9 @@
 //! mean harm.
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, SendStream, TransportConfig, VarInt};
+use quinn::{
+    ApplicationClose, ClientConfig, Connection, ConnectionError, Endpoint, SendStream, TransportConfig, VarInt,
+};
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
 use super::*;
@@ -238,12 +240,16 @@ impl Stranger {
 
     /// Waits until the broker has closed the link. Returns the reason.
     async fn reason(&self) -> String {
+        let close = self.closed().await;
+        assert_eq!(close.error_code, VarInt::from_u32(2));
+        String::from_utf8_lossy(&close.reason).into_owned()
+    }
+
+    /// Waits until the broker has ended the link; how.
+    async fn closed(&self) -> ApplicationClose {
         let closed = tokio::time::timeout(DEADLINE, self.connection.closed()).await;
         match closed.expect("the link ends") {
-            ConnectionError::ApplicationClosed(close) => {
-                assert_eq!(close.error_code, VarInt::from_u32(2));
-                String::from_utf8_lossy(&close.reason).into_owned()
-            }
+            ConnectionError::ApplicationClosed(close) => close,
             other => panic!("{other}"),
         }
     }
@@ -382,7 +388,7 @@ async fn a_link_that_ends_before_it_is_flushed_ends_with_the_reason_of_the_core(
     a.port().await.hang_up(HangUp::Garbage);
     // The link's task takes its turn, and sees that the core takes nothing more.
     stranger.sending[1].write_all(b"more").await.expect("the link is up");
-    assert_eq!(stranger.reason().await, HangUp::Garbage.text());
+    assert_eq!(stranger.closed().await.reason, HangUp::Garbage.text().as_bytes());
 }
 
 /// Bytes that decompress to thousands of times their size: they are read like plain ones of that
