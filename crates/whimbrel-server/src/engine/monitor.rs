@@ -222,8 +222,7 @@ impl Monitor {
     /// One is set up wrongly, or has no JetStream, or most do not answer.
     pub(crate) async fn check(&self) -> Result<(), ServersError> {
         let (mut found, mut names) = (BTreeSet::new(), BTreeSet::new());
-        let (mut silent, mut wrong) = (Vec::new(), Vec::new());
-        let mut without = None;
+        let (mut silent, mut wrong, mut without) = (Vec::new(), Vec::new(), Vec::new());
         for SeenServer { address, seen } in self.look().await {
             match seen {
                 SeenSettings::Settings { id, name, wrong: fault, .. } => {
@@ -231,16 +230,14 @@ impl Monitor {
                     found.insert(id);
                     names.insert(name);
                 }
-                SeenSettings::NoJetStream { .. } => {
-                    silent.push(format!("{address}: no JetStream"));
-                    without = Some(ServersError::NoJetStream { address });
-                }
+                SeenSettings::NoJetStream { .. } => without.push(ServersError::NoJetStream { address }),
                 SeenSettings::Silent { why } => silent.push(format!("{address}: {why}")),
             }
         }
-        *self.account.lock() = MonitorAccount { wrong: wrong.len() as u64, silent: silent.len() as u64 };
+        let untold = silent.len() + without.len();
+        *self.account.lock() = MonitorAccount { wrong: wrong.len() as u64, silent: untold as u64 };
         *self.names.lock() = names;
-        if let Some(error) = wrong.into_iter().next().or(without) {
+        if let Some(error) = wrong.into_iter().chain(without).next() {
             return Err(error);
         }
         let (told, wanted) = (found.len(), REPLICAS / 2 + 1);
