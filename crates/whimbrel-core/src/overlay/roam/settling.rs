@@ -19,7 +19,8 @@ use crate::subscription::has_confirmed;
 /// How often it is asked whether sessions that were given away are safe.
 pub const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
-/// After so many questions in vain the clerk is asked as well, which may know of another owner.
+/// Number of questions in vain after which the clerk is asked as well, which may know of another
+/// owner.
 const ASK_CLERK_AFTER: u32 = 3;
 
 /// Sessions of which one message asks.
